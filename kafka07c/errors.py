@@ -1,0 +1,225 @@
+"""Every error this library raises on purpose, and how broker error codes map to them.
+
+::
+
+    KafkaError
+     ├── CorruptMessageError          stored or fetched bytes are damaged
+     ├── MessageTooLargeError         a message above a limit of the caller's or the broker's
+     ├── BrokerError                  the broker answered with an error code (``.code``)
+     │    ├── UnknownError            -1
+     │    ├── OffsetOutOfRangeError    1   (also raised for a log on disk)
+     │    ├── InvalidMessageError      2
+     │    ├── WrongPartitionError      3
+     │    └── InvalidFetchSizeError    4
+     ├── ProtocolError                a peer sent bytes that are no 0.7 frame, request or response
+     ├── BrokerConnectionError        a broker cannot be reached, or the connection ended
+     │    └── BrokerTimeoutError      ... or did not answer in time
+     ├── InvalidTopicError            a topic name or partition that a broker would refuse (also a ValueError)
+     ├── ZooKeeperError               ZooKeeper cannot be reached, or holds what makes no sense
+     │    └── BrokerIdInUseError      another broker is registered under this id
+     ├── LogError                     a directory is no usable log, or cannot be written
+     ├── UnknownTopicError            no broker and no archive given knows this topic
+     ├── SourceChangedError           what was read before is no longer there, or is other bytes
+     ├── ManifestError                an output folder's manifest or lock says no
+     └── MissingExtraError            an optional package is missing (also an ImportError)
+
+Errors about a place in a log carry ``topic``, ``broker``, ``partition`` and ``offset`` (None where unknown).
+All of them pickle, so that they cross process borders whole.
+
+Codes: Kafka 0.7.2, ``kafka.common.ErrorMapping``. Codes 2 and 4 were never seen coming from a broker.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BrokerConnectionError",
+    "BrokerError",
+    "BrokerIdInUseError",
+    "BrokerTimeoutError",
+    "CorruptMessageError",
+    "InvalidFetchSizeError",
+    "InvalidMessageError",
+    "InvalidTopicError",
+    "KafkaError",
+    "LogError",
+    "ManifestError",
+    "MessageTooLargeError",
+    "MissingExtraError",
+    "OffsetOutOfRangeError",
+    "ProtocolError",
+    "SourceChangedError",
+    "UnknownError",
+    "UnknownTopicError",
+    "WrongPartitionError",
+    "ZooKeeperError",
+    "error_for_code",
+]
+
+
+class KafkaError(Exception):
+    """The base of all errors of this library."""
+
+    def __reduce__(self):
+        return _rebuild, (type(self), self.args, self.__dict__.copy())
+
+
+def _rebuild(cls, args, state):
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class _PlacedError(KafkaError):
+    """An error at a place in a log. ``str()`` begins with the place, as far as it is known.
+
+    ``reason`` is the text without the place; ``topic``, ``broker``, ``partition``, ``offset`` are None where unknown.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        topic: str | None = None,
+        broker: int | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+    ):
+        super().__init__(reason)
+        self.reason = reason
+        self.topic = topic
+        self.broker = broker
+        self.partition = partition
+        self.offset = offset
+
+    def __str__(self) -> str:
+        place = []
+        if self.topic is not None:
+            place.append(f"topic {self.topic!r}")
+        if self.broker is not None:
+            place.append(f"broker {self.broker}")
+        if self.partition is not None:
+            place.append(f"partition {self.partition}")
+        if self.offset is not None:
+            place.append(f"offset {self.offset}")
+        return f"{', '.join(place)}: {self.reason}" if place else self.reason
+
+
+class CorruptMessageError(_PlacedError):
+    """The entry at ``offset`` is damaged: bad size, CRC, magic, codec or compressed data, or a gap in a log.
+
+    ``next_offset`` is the offset after the damaged entry where its length can be believed (a good entry, or the log's
+    end, begins there), else None. Messages before ``offset`` are good.
+    """
+
+    def __init__(self, reason: str, *, next_offset: int | None = None, **place):
+        super().__init__(reason, **place)
+        self.next_offset = next_offset
+
+
+class MessageTooLargeError(_PlacedError):
+    """A message of ``size`` bytes is above the limit ``max_message_bytes``.
+
+    ``size`` is the value of the message's size field when reading, the stored payload's length when producing.
+    """
+
+    def __init__(self, reason: str, *, size: int | None = None, max_message_bytes: int | None = None, **place):
+        super().__init__(reason, **place)
+        self.size = size
+        self.max_message_bytes = max_message_bytes
+
+
+class BrokerError(_PlacedError):
+    """A broker answered with an error code; ``code`` is the number on the wire (int16)."""
+
+    code: int = -1
+
+    def __init__(self, reason: str, *, code: int | None = None, **place):
+        super().__init__(reason, **place)
+        if code is not None:
+            self.code = code
+
+
+class UnknownError(BrokerError):
+    """Code -1: the broker failed in a way that it does not name; an illegal topic name does this."""
+
+    code = -1
+
+
+class OffsetOutOfRangeError(BrokerError):
+    """Code 1: the offset is before the log's start, or past what has been flushed."""
+
+    code = 1
+
+
+class InvalidMessageError(BrokerError):
+    """Code 2: an invalid message."""
+
+    code = 2
+
+
+class WrongPartitionError(BrokerError):
+    """Code 3: the broker has no partition of this number for the topic."""
+
+    code = 3
+
+
+class InvalidFetchSizeError(BrokerError):
+    """Code 4: an invalid fetch size."""
+
+    code = 4
+
+
+class ProtocolError(KafkaError):
+    """A peer sent bytes that make no 0.7 frame, request or response: a wrong port, another version, or damage."""
+
+
+class BrokerConnectionError(KafkaError):
+    """A broker cannot be reached, or the connection to it ended; the text names host and port."""
+
+
+class BrokerTimeoutError(BrokerConnectionError):
+    """A broker did not connect, take or answer within the time-out."""
+
+
+class InvalidTopicError(KafkaError, ValueError):
+    """A topic name or a partition number that a 0.7 broker answers by closing the connection."""
+
+
+class ZooKeeperError(KafkaError):
+    """ZooKeeper cannot be reached, or a node in it holds what 0.7 does not write there; the text names the path."""
+
+
+class BrokerIdInUseError(ZooKeeperError):
+    """Another broker is registered in ZooKeeper under this id; the text says who."""
+
+
+class LogError(KafkaError):
+    """A directory is no 0.7 log, or it cannot be opened, read or written as asked."""
+
+
+class UnknownTopicError(KafkaError):
+    """No broker and no archive that was given knows the topic."""
+
+
+class SourceChangedError(_PlacedError):
+    """What was read before is gone, or other bytes are in its place: another cluster, or a rewritten log."""
+
+
+class ManifestError(KafkaError):
+    """The manifest or the lock of an output folder does not allow what was asked."""
+
+
+class MissingExtraError(KafkaError, ImportError):
+    """An optional package is not installed; the text says which extra to install."""
+
+
+_BY_CODE: dict[int, type[BrokerError]] = {
+    cls.code: cls
+    for cls in (UnknownError, OffsetOutOfRangeError, InvalidMessageError, WrongPartitionError, InvalidFetchSizeError)
+}
+
+
+def error_for_code(code: int, reason: str, **place) -> BrokerError:
+    """The exception for a broker's error ``code`` (not 0); a code that 0.7 does not have gives a plain BrokerError."""
+    return _BY_CODE.get(code, BrokerError)(reason, code=code, **place)
