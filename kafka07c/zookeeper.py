@@ -61,7 +61,8 @@ _log = logging.getLogger(__name__)
 
 _ID = re.compile(r"0|[1-9][0-9]{0,9}")
 _COUNT = re.compile(r"[0-9]{1,10}")
-_CREATOR_HOST_PORT = re.compile(r"(?:.*?-[0-9]+|[^:]*):(.+):([0-9]{1,5})", re.DOTALL)
+_CREATOR_END = re.compile(r"-[0-9]+:")
+_PORT = re.compile(r"[0-9]{1,5}")
 _SHOWN_BYTES = 80
 
 
@@ -209,8 +210,11 @@ def parse_broker(data: bytes | None, path: str = BROKER_IDS) -> tuple[str, int]:
 
 
 def _plain_address(text: str) -> tuple[str, int]:
-    match = _CREATOR_HOST_PORT.fullmatch(text)
-    return (match[1], int(match[2])) if match else ("", 0)
+    rest, _, port = text.rpartition(":")
+    creator_end = _CREATOR_END.search(rest)
+    # A creator without milliseconds is nobody's but a test's; 0.7 itself splits at each colon and would take it.
+    host = rest[creator_end.end() :] if creator_end else rest.partition(":")[2]
+    return (host, int(port)) if _PORT.fullmatch(port) else ("", 0)
 
 
 def _json_address(text: str) -> tuple[str, int]:
@@ -369,9 +373,10 @@ class BrokerRegistration:
             if self._closing.is_set():
                 return
             try:
+                if not self._client.connected:
+                    raise ZooKeeperError(f"ZooKeeper at {self.zookeeper_hosts}: the connection is lost")
                 with _explained(self.zookeeper_hosts, f"registering broker {self.broker_id}"):
-                    if self._client.connected:
-                        self._bring_up_to_date()
+                    self._bring_up_to_date()
             except ZooKeeperError as error:
                 if not self._closing.is_set():
                     self.error, retry_seconds = error, 1.0
