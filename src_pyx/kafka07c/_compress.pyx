@@ -1,0 +1,178 @@
+"""The codecs of 0.7: by number, with a bound on what comes out.
+
+gzip: one or several members (RFC 1952). What follows a whole member and does not begin another is ignored, as
+``java.util.zip.GZIPInputStream`` does, which is what every 0.7 broker and JVM client read with.
+
+snappy: xerial framing, ``82 "SNAPPY" 00 | int32 version | int32 compatible | (int32 length | raw block)*``, the lengths
+big-endian, blocks of 32768 bytes before compression. The versions are not looked at (some writers have them in
+little endian). Without that header the bytes are one raw block.
+"""
+
+import enum
+import zlib
+
+import cramjam
+
+from libc.stdint cimport int32_t, int64_t
+from libc.string cimport memcmp, memcpy
+
+from kafka07c._memory cimport Block, address, read_only_view
+from kafka07c._wire cimport load_int32, store_int32
+
+try:
+    from isal import isal_zlib as _gzip
+except ImportError:  # no wheel for this platform: the standard library's is slower and gives the same
+    _gzip = zlib
+
+_GZIP_ERRORS = (zlib.error, _gzip.error)
+_GZIP_WBITS = 31
+_GZIP_MAGIC = b"\x1f\x8b"
+cdef bytes XERIAL_MAGIC = b"\x82SNAPPY\x00"
+cdef bytes XERIAL_HEADER = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+cdef enum:
+    XERIAL_HEADER_BYTES = 16
+    XERIAL_BLOCK_BYTES = 32768
+    # a snappy element of 3 bytes gives at most 64, so no true block grows more than this
+    SNAPPY_MOST = 32
+
+
+class Codec(enum.IntEnum):
+    """How a stored entry is compressed: the low two bits of its attributes. ``str()`` gives the name."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+
+    def __str__(self):
+        return self.name.lower()
+
+
+def codec_of(codec):
+    """The :class:`Codec` for a name, a number or a Codec. Raises ValueError for any other."""
+    try:
+        return Codec[codec.upper()] if isinstance(codec, str) else Codec(codec)
+    except (KeyError, ValueError):
+        raise ValueError(f"codec {codec!r} is none of none, gzip, snappy (0, 1, 2)") from None
+
+
+class InflateError(Exception):
+    """Compressed bytes do not inflate, or to more than the bound; the caller says where they stand."""
+
+
+def inflate(codec, data, max_bytes):
+    """What ``data`` inflates to, as a read-only memoryview that owns its memory.
+
+    Raises :class:`InflateError` when the bytes are damaged, cut, or give more than ``max_bytes``; memory taken stays
+    near ``max_bytes`` whatever they announce.
+    """
+    if codec == 1:
+        return memoryview(_inflate_gzip(data, max_bytes))
+    return _inflate_snappy(read_only_view(data), max_bytes)
+
+
+def deflate(codec, data):
+    """``data`` compressed as 0.7's own clients do it, as bytes."""
+    if codec == 1:
+        deflater = _gzip.compressobj(wbits=_GZIP_WBITS)
+        return deflater.compress(data) + deflater.flush()
+    return _deflate_snappy(data)
+
+
+def _inflate_gzip(data, max_bytes):
+    members = []
+    left = max_bytes
+    while True:
+        inflater = _gzip.decompressobj(wbits=_GZIP_WBITS)
+        try:
+            member = inflater.decompress(data, left + 1)
+        except _GZIP_ERRORS as error:
+            raise InflateError(f"gzip data does not inflate ({error})") from None
+        left -= len(member)
+        if left < 0:
+            raise InflateError(f"gzip data inflates to more than {max_bytes} bytes")
+        if not inflater.eof:
+            raise InflateError("gzip data ends before it is whole")
+        members.append(member)
+        data = inflater.unused_data
+        if not data.startswith(_GZIP_MAGIC):
+            return member if len(members) == 1 else b"".join(members)
+
+
+cdef object _inflate_snappy(object data, int64_t max_bytes):
+    blocks, total = _snappy_blocks(data, max_bytes)
+    if len(blocks) == 1:
+        return memoryview(_snappy_block(data[blocks[0][0]:blocks[0][1]], blocks[0][2]))
+    cdef Block out = Block.allocate(total)
+    cdef int64_t filled = 0
+    cdef object piece
+    for start, end, length in blocks:
+        piece = memoryview(_snappy_block(data[start:end], length))
+        memcpy(out.data + filled, address(piece), length)
+        filled += length
+    return memoryview(out)
+
+
+def _snappy_block(data, length):
+    try:
+        block = cramjam.snappy.decompress_raw(data, length)
+    except cramjam.DecompressionError as error:
+        raise InflateError(f"snappy data does not inflate ({error})") from None
+    if len(block) != length:
+        raise InflateError(f"a snappy block announces {length} bytes and gives {len(block)}")
+    return block
+
+
+cdef object _snappy_blocks(object data, int64_t max_bytes):
+    """[(start, end, inflated length), ...] and the sum of the lengths: all checked, nothing inflated yet."""
+    cdef const unsigned char *bytes_ = address(data)
+    cdef int64_t size = len(data), pos = 0, total = 0
+    cdef int32_t length
+    cdef list blocks = []
+    if not _has_xerial_header(bytes_, size):
+        total = _snappy_length(data, max_bytes)
+        return [(0, size, total)], total
+    pos = XERIAL_HEADER_BYTES
+    while pos < size:
+        if _has_xerial_header(bytes_ + pos, size - pos):  # streams one after the other
+            pos += XERIAL_HEADER_BYTES
+            continue
+        if size - pos < 4:
+            raise InflateError("snappy data ends inside the length of a block")
+        length = load_int32(bytes_ + pos)
+        pos += 4
+        if not 0 <= length <= size - pos:
+            raise InflateError(f"a snappy block announces {length} bytes where {size - pos} are left")
+        inflated = _snappy_length(data[pos:pos + length], max_bytes - total)
+        blocks.append((pos, pos + length, inflated))
+        total += inflated
+        pos += length
+    return blocks, total
+
+
+cdef bint _has_xerial_header(const unsigned char *data, int64_t size) noexcept:
+    return size >= XERIAL_HEADER_BYTES and memcmp(data, <const char *> XERIAL_MAGIC, 8) == 0
+
+
+def _snappy_length(block, max_bytes):
+    """What a raw block announces, once that is possible for its size and within the bound."""
+    try:
+        length = cramjam.snappy.decompress_raw_len(block)
+    except cramjam.DecompressionError as error:
+        raise InflateError(f"snappy data does not inflate ({error})") from None
+    if length > max_bytes:
+        raise InflateError(f"snappy data inflates to {length} bytes where {max_bytes} are allowed")
+    if length > SNAPPY_MOST * len(block):
+        raise InflateError(f"a snappy block of {len(block)} bytes cannot inflate to the {length} that it announces")
+    return length
+
+
+cdef bytes _deflate_snappy(object data):
+    cdef bytearray out = bytearray(XERIAL_HEADER)
+    cdef unsigned char length[4]
+    view = memoryview(data)
+    for start in range(0, len(view), XERIAL_BLOCK_BYTES):
+        block = cramjam.snappy.compress_raw(view[start:start + XERIAL_BLOCK_BYTES])
+        store_int32(length, len(block))
+        out += length[:4]
+        out += block
+    return bytes(out)

@@ -1,0 +1,61 @@
+"""Memory that the core owns (Block), and read-only views of memory that others own."""
+
+cimport cython
+from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.memoryview cimport PyMemoryView_GET_BUFFER
+from libc.stdlib cimport calloc, free, malloc, realloc
+
+
+@cython.final
+cdef class Block:
+    """A block of malloc'ed memory, exported read-only through the buffer protocol; it goes with its last export."""
+
+    @staticmethod
+    cdef Block allocate(Py_ssize_t nbytes):
+        cdef Block block = Block.__new__(Block)
+        block.data = <uint8_t *> malloc(max(nbytes, 1))
+        if block.data is NULL:
+            raise MemoryError(f"no memory for {nbytes} bytes")
+        block.nbytes = nbytes
+        return block
+
+    @staticmethod
+    cdef Block zeros(Py_ssize_t nbytes):
+        cdef Block block = Block.__new__(Block)
+        block.data = <uint8_t *> calloc(max(nbytes, 1), 1)
+        if block.data is NULL:
+            raise MemoryError(f"no memory for {nbytes} bytes")
+        block.nbytes = nbytes
+        return block
+
+    cdef int resize(self, Py_ssize_t nbytes) except -1:
+        """Only while nothing is exported: the address may change."""
+        cdef uint8_t *data = <uint8_t *> realloc(self.data, max(nbytes, 1))
+        if data is NULL:
+            raise MemoryError(f"no memory for {nbytes} bytes")
+        self.data = data
+        self.nbytes = nbytes
+        return 0
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.data, self.nbytes, 1, flags)
+
+    def __dealloc__(self):
+        free(self.data)
+
+
+cdef const uint8_t *address(object view) except? NULL:
+    """Where the bytes of a memoryview begin; the caller keeps ``view`` alive and to itself."""
+    return <const uint8_t *> PyMemoryView_GET_BUFFER(view).buf
+
+
+cdef object read_only_view(object data):
+    """A read-only memoryview of unsigned bytes over any C-contiguous buffer, of our own: nobody else can release it."""
+    view = memoryview(data)
+    if not view.c_contiguous:
+        raise BufferError("the buffer is not contiguous: pass a contiguous one (numpy.ascontiguousarray, bytes())")
+    if view.nbytes == 0:
+        return memoryview(b"")
+    if view.ndim != 1 or view.format != "B":
+        view = view.cast("B")
+    return view.toreadonly()
