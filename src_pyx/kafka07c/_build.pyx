@@ -1,0 +1,281 @@
+"""Message sets out of payloads: from Python objects, from one buffer with offsets, or from Arrow columns.
+
+Layout of an entry: see _scan. With a codec the entries are first put together plain, then compressed into one wrapper
+whose attributes are the codec's number (kafka.message.CompressionUtils of 0.7.2).
+"""
+
+import numpy
+
+from kafka07c._compress import codec_of, deflate
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.pycapsule cimport PyCapsule_GetPointer
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from libc.string cimport memcpy, memset, strcmp, strncmp
+
+from kafka07c._arrow cimport ArrowArray, ArrowArrayStream, ArrowSchema
+from kafka07c._crc32 cimport k07_crc32
+from kafka07c._memory cimport address, as_int64, read_only_view
+from kafka07c._wire cimport store_int32
+
+
+def build_message_set(payloads, codec="none", *, int magic=1, offsets=None):
+    """A message set with one message for each payload, as bytes ready for a produce request or a segment file.
+
+    ``payloads`` is one of
+
+    - an iterable of bytes-like objects;
+    - an Arrow array or chunked array of binary, large_binary, binary_view, fixed_size_binary or the string types
+      (whatever has ``__arrow_c_array__`` or ``__arrow_c_stream__``): no Python object per message;
+    - a two-dimensional buffer of bytes (numpy uint8), one row a payload;
+    - with ``offsets`` (n + 1 integers, numpy or Arrow-like order: payload i is ``payloads[offsets[i]:offsets[i + 1]]``) one
+      buffer that holds all payloads.
+
+    ``codec``: none, gzip or snappy (name, number or Codec); not none puts all messages into one wrapper. ``magic``: 1, or 0
+    for the oldest form, which has no attributes and so no codec. No payloads give ``b""``.
+
+    Raises TypeError for a payload that is no bytes-like object, ValueError for nulls, for an unknown codec or magic, for
+    offsets that go backwards or out of the buffer, and for a message of 2 GiB and more.
+    """
+    codec = codec_of(codec)
+    if magic not in (0, 1):
+        raise ValueError(f"magic is {magic}; 0.7 has 0 and 1")
+    if codec and magic == 0:
+        raise ValueError("magic 0 has no attributes byte and so no codec: use magic 1 or codec none")
+    plain = _build_plain(payloads, magic, offsets)
+    if not codec or not plain:
+        return plain
+    return _wrap(deflate(codec, plain), codec)
+
+
+def _build_plain(payloads, int magic, offsets):
+    if offsets is not None:
+        return _from_offsets(payloads, offsets, magic)
+    if hasattr(payloads, "__arrow_c_array__"):
+        schema, array = payloads.__arrow_c_array__()
+        return _from_arrow_array(schema, array, magic)
+    if hasattr(payloads, "__arrow_c_stream__"):
+        return _from_arrow_stream(payloads.__arrow_c_stream__(), magic)
+    if isinstance(payloads, (bytes, bytearray, str)):
+        raise TypeError(f"payloads is one {type(payloads).__name__}: pass a list of bytes")
+    if isinstance(payloads, numpy.ndarray) and payloads.dtype == numpy.uint8 and payloads.ndim == 2:
+        width = payloads.shape[1]
+        return _from_offsets(numpy.ascontiguousarray(payloads), numpy.arange(len(payloads) + 1) * width, magic)
+    return _from_objects(payloads if isinstance(payloads, list) else list(payloads), magic)
+
+
+cdef inline uint8_t *put(uint8_t *out, const uint8_t *payload, int64_t length, int magic, int attributes) noexcept nogil:
+    """Writes one entry; returns where the next goes. The caller has the room."""
+    store_int32(out, <int32_t> (length + 5 + magic))
+    out[4] = magic
+    if magic:
+        out[5] = attributes
+    out += 5 + magic
+    store_int32(out, k07_crc32(0, payload, length))
+    memcpy(out + 4, payload, length)
+    return out + 4 + length
+
+
+cdef inline int64_t entry_bytes(int64_t length, int magic) noexcept nogil:
+    return length + 9 + magic
+
+
+cdef int check_length(int64_t length, object i) except -1:
+    if length > INT32_MAX - 6:
+        raise ValueError(f"payload {i} has {length} bytes, more than the size field of a message can say")
+    return 0
+
+
+cdef bytes _wrap(bytes payload, int codec):
+    check_length(len(payload), "of the wrapper")
+    cdef bytes out = PyBytes_FromStringAndSize(NULL, entry_bytes(len(payload), 1))
+    put(<uint8_t *> PyBytes_AS_STRING(out), <const uint8_t *> PyBytes_AS_STRING(payload), len(payload), 1, codec)
+    return out
+
+
+cdef bytes _from_objects(list payloads, int magic):
+    cdef Py_ssize_t i, count = len(payloads)
+    cdef int64_t total = 0, length
+    cdef object payload
+    cdef bytes out
+    cdef uint8_t *at
+    cdef uint8_t *end
+    cdef Py_buffer view
+    for i in range(count):
+        payload = payloads[i]
+        length = PyBytes_GET_SIZE(payload) if PyBytes_CheckExact(payload) else buffer_size(payload, i)
+        check_length(length, i)
+        total += entry_bytes(length, magic)
+    out = PyBytes_FromStringAndSize(NULL, total)
+    at = <uint8_t *> PyBytes_AS_STRING(out)
+    end = at + total
+    for i in range(count):
+        payload = payloads[i]
+        if PyBytes_CheckExact(payload):
+            at = put(at, <const uint8_t *> PyBytes_AS_STRING(payload), PyBytes_GET_SIZE(payload), magic, 0)
+            continue
+        PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
+        try:
+            if entry_bytes(view.len, magic) > end - at:
+                raise BufferError(f"payload {i} changed its size meanwhile")
+            at = put(at, <const uint8_t *> view.buf, view.len, magic, 0)
+        finally:
+            PyBuffer_Release(&view)
+    if at != end:
+        raise BufferError("a payload changed its size meanwhile")
+    return out
+
+
+cdef int64_t buffer_size(object payload, Py_ssize_t i) except -1:
+    cdef Py_buffer view
+    if payload is None:
+        raise ValueError(f"payload {i} is None; 0.7 has no null message: leave it out, or pass b''")
+    try:
+        PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
+    except TypeError:
+        hint = ": encode it" if isinstance(payload, str) else ""
+        raise TypeError(f"payload {i} is {type(payload).__name__}, not bytes-like{hint}") from None
+    cdef int64_t length = view.len
+    PyBuffer_Release(&view)
+    return length
+
+
+def _from_offsets(data, offsets, int magic):
+    cdef object view = read_only_view(data)
+    cdef object places = numpy.ascontiguousarray(offsets)
+    if places.dtype.kind not in "iu" or places.ndim != 1 or len(places) < 1:
+        raise ValueError("offsets must be n + 1 integers in one dimension, with at least the first")
+    places = places.astype(numpy.int64, copy=False)
+    cdef object kept = read_only_view(places)
+    cdef const int64_t *at = <const int64_t *> address(kept)
+    cdef Py_ssize_t i, count = len(places) - 1
+    cdef int64_t total = 0, size = len(view)
+    for i in range(count + 1):
+        if not (at[i - 1] if i else 0) <= at[i] <= size:
+            raise ValueError(f"offsets[{i}] is {at[i]}: they must not go backwards, nor out of the buffer's {size} bytes")
+        if i:
+            check_length(at[i] - at[i - 1], i - 1)
+            total += entry_bytes(at[i] - at[i - 1], magic)
+    cdef bytes out = PyBytes_FromStringAndSize(NULL, total)
+    cdef uint8_t *to = <uint8_t *> PyBytes_AS_STRING(out)
+    cdef const uint8_t *source = address(view)
+    with nogil:
+        for i in range(count):
+            to = put(to, source + at[i], at[i + 1] - at[i], magic, 0)
+    return out
+
+
+# Arrow columns: "Arrow columnar format", variable-size binary and view layouts
+
+cdef enum Layout:
+    OFFSETS_32
+    OFFSETS_64
+    VIEWS
+    FIXED
+
+
+cdef Layout layout_of(ArrowSchema *schema, int64_t *width) except *:
+    cdef const char *format = schema.format
+    if strcmp(format, "z") == 0 or strcmp(format, "u") == 0:
+        return OFFSETS_32
+    if strcmp(format, "Z") == 0 or strcmp(format, "U") == 0:
+        return OFFSETS_64
+    if strcmp(format, "vz") == 0 or strcmp(format, "vu") == 0:
+        return VIEWS
+    if strncmp(format, "w:", 2) == 0:
+        width[0] = int((<bytes> format)[2:])
+        return FIXED
+    raise TypeError(f"the Arrow column has format {(<bytes> format).decode()!r}; "
+                    "payloads are binary, large_binary, binary_view, fixed_size_binary or strings")
+
+
+cdef const uint8_t *arrow_value(ArrowArray *array, Layout layout, int64_t width, int64_t i,
+                                int64_t *length) noexcept nogil:
+    """Where value ``i`` lies, and its length."""
+    cdef const int32_t *offsets
+    cdef const int64_t *long_offsets
+    cdef const int32_t *view
+    i += array.offset
+    if layout == OFFSETS_32:
+        offsets = <const int32_t *> array.buffers[1]
+        length[0] = offsets[i + 1] - offsets[i]
+        return <const uint8_t *> array.buffers[2] + offsets[i]
+    if layout == OFFSETS_64:
+        long_offsets = <const int64_t *> array.buffers[1]
+        length[0] = long_offsets[i + 1] - long_offsets[i]
+        return <const uint8_t *> array.buffers[2] + long_offsets[i]
+    if layout == FIXED:
+        length[0] = width
+        return <const uint8_t *> array.buffers[1] + i * width
+    view = <const int32_t *> array.buffers[1] + i * 4
+    length[0] = view[0]
+    if view[0] <= 12:
+        return <const uint8_t *> (view + 1)
+    return <const uint8_t *> array.buffers[2 + view[2]] + view[3]
+
+
+cdef bytes _from_arrow_array(object schema_capsule, object array_capsule, int magic):
+    cdef ArrowSchema *schema = <ArrowSchema *> PyCapsule_GetPointer(schema_capsule, "arrow_schema")
+    cdef ArrowArray *array = <ArrowArray *> PyCapsule_GetPointer(array_capsule, "arrow_array")
+    return entries_of(schema, array, magic)
+
+
+cdef bytes _from_arrow_stream(object capsule, int magic):
+    cdef ArrowArrayStream *stream = <ArrowArrayStream *> PyCapsule_GetPointer(capsule, "arrow_array_stream")
+    cdef ArrowSchema schema
+    cdef ArrowArray array
+    cdef list parts = []
+    memset(&schema, 0, sizeof(schema))
+    if stream.get_schema(stream, &schema):
+        raise ValueError(f"the Arrow stream has no schema: {stream_error(stream)}")
+    try:
+        while True:
+            memset(&array, 0, sizeof(array))
+            if stream.get_next(stream, &array):
+                raise ValueError(f"the Arrow stream ended with an error: {stream_error(stream)}")
+            if array.release is NULL:
+                return b"".join(parts)
+            try:
+                parts.append(entries_of(&schema, &array, magic))
+            finally:
+                array.release(&array)
+    finally:
+        if schema.release is not NULL:
+            schema.release(&schema)
+
+
+cdef str stream_error(ArrowArrayStream *stream):
+    cdef const char *text = stream.get_last_error(stream)
+    return "no reason given" if text is NULL else (<bytes> text).decode(errors="replace")
+
+
+cdef bytes entries_of(ArrowSchema *schema, ArrowArray *array, int magic):
+    cdef int64_t width = 0
+    cdef Layout layout = layout_of(schema, &width)
+    cdef int64_t i, length, total = 0
+    cdef const uint8_t *value
+    refuse_nulls(array)
+    for i in range(array.length):
+        arrow_value(array, layout, width, i, &length)
+        check_length(length, i)
+        total += entry_bytes(length, magic)
+    cdef bytes out = PyBytes_FromStringAndSize(NULL, total)
+    cdef uint8_t *at = <uint8_t *> PyBytes_AS_STRING(out)
+    with nogil:
+        for i in range(array.length):
+            value = arrow_value(array, layout, width, i, &length)
+            at = put(at, value, length, magic, 0)
+    return out
+
+
+cdef int refuse_nulls(ArrowArray *array) except -1:
+    cdef const uint8_t *valid = <const uint8_t *> array.buffers[0]
+    cdef int64_t i, bit
+    if array.null_count == 0 or valid is NULL:
+        return 0
+    for i in range(array.length):
+        bit = i + array.offset
+        if not valid[bit >> 3] >> (bit & 7) & 1:
+            raise ValueError(f"payload {i} is null; 0.7 has no null message: drop nulls, or fill them")
+    return 0
