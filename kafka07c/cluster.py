@@ -3,14 +3,28 @@
 A partition in 0.7 is a broker id *and* a number: every broker has its own partitions ``0 … n-1`` of a topic.
 :class:`TopicPartition` is the name of one, everywhere in this library; its short form is ``"B-P"``, as 0.7 writes it
 in ZooKeeper.
+
+:class:`Cluster` answers from a snapshot, out of ZooKeeper or from a list of brokers; nothing in it changes by itself.
 """
 
 from __future__ import annotations
 
+import logging
 import re
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
-__all__ = ["BrokerAddress", "TopicPartition", "parse_brokers", "parse_partition"]
+from kafka07c import zookeeper as zk
+from kafka07c.errors import OffsetOutOfRangeError, WrongPartitionError, ZooKeeperError
+from kafka07c.protocol import FetchRequest
+
+if TYPE_CHECKING:
+    from kafka07c.simple import SimpleConsumer
+
+__all__ = ["BrokerAddress", "Cluster", "TopicPartition", "parse_brokers", "parse_partition"]
+
+_log = logging.getLogger(__name__)
 
 #: broker ids and partition numbers are int32 on the wire
 _MAX_INT32 = 2**31 - 1
@@ -94,3 +108,164 @@ def _number(text: str) -> int:
     if not _NUMBER.fullmatch(text) or int(text) > _MAX_INT32:
         raise ValueError(text)
     return int(text)
+
+
+class Cluster:
+    """The brokers of a cluster, its topics and partitions, as a snapshot.
+
+    ::
+
+        with Cluster(zookeeper="zk1:2181,zk2:2181/kafka") as cluster:
+            for tp in cluster.partitions("clicks"):
+                consumer = cluster.connect(tp.broker)
+
+    Give either ``zookeeper`` (``"host:port[,host:port][/chroot]"``) or ``brokers`` (``"0:host:port,1:host:port"``, for
+    those who have no ZooKeeper); ValueError for both, neither, or a malformed one. Nothing is connected until
+    something is asked; the first question takes the snapshot and :meth:`refresh` takes it anew. ZooKeeperError when
+    ZooKeeper cannot be reached.
+
+    A node in ZooKeeper that makes no sense hides nothing else: it is logged, stands in :attr:`errors`, is left out of
+    :attr:`brokers` and :attr:`topics`, and is raised by :meth:`address` and :meth:`partitions` when the answer would
+    need it.
+
+    No session or connection is held in between, so an object may be kept for long and used from several threads.
+    """
+
+    def __init__(
+        self, zookeeper: str | None = None, brokers: str | None = None, *, timeout: float = zk.CONNECT_TIMEOUT
+    ):
+        """``timeout`` is in seconds: for ZooKeeper to be reached, and for each of its answers."""
+        if (zookeeper is None) == (brokers is None):
+            raise ValueError("a cluster is named by zookeeper= or by brokers=, one of them")
+        if zookeeper is not None:
+            zk.parse_hosts(zookeeper)
+        self.zookeeper = zookeeper
+        self._timeout = timeout
+        self._listed = parse_brokers(brokers) if brokers is not None else None
+        self._counts: dict[str, dict[int, int]] = {}  # a static list's topics, as far as they were asked for
+
+    def __repr__(self) -> str:
+        if self._listed is None:
+            return f"Cluster(zookeeper={self.zookeeper!r})"
+        return f"Cluster(brokers={','.join(map(str, self._listed.values()))!r})"
+
+    @cached_property
+    def _snapshot(self) -> zk.Snapshot:
+        if self._listed is not None:
+            return zk.Snapshot({address.id: (address.host, address.port) for address in self._listed.values()})
+        with zk.session(self.zookeeper, self._timeout) as client:
+            snapshot = zk.read_snapshot(client, self._timeout)
+        for error in snapshot.errors.values():
+            _log.warning("%s", error)
+        return snapshot
+
+    @property
+    def brokers(self) -> dict[int, BrokerAddress]:
+        """Where each broker listens, by id in ascending order."""
+        return {broker: BrokerAddress(broker, *where) for broker, where in self._snapshot.brokers.items()}
+
+    @property
+    def topics(self) -> dict[str, dict[int, int]]:
+        """The number of partitions that each broker has of each topic: ``{topic: {broker id: count}}``, sorted.
+
+        ZooKeeperError with a static list of brokers: a 0.7 broker cannot be asked for its topics.
+        """
+        if self._listed is not None:
+            raise ZooKeeperError("a static list of brokers knows no topics: 0.7 brokers keep them in ZooKeeper alone")
+        return {topic: dict(counts) for topic, counts in self._snapshot.topics.items()}
+
+    @property
+    def errors(self) -> dict[str, ZooKeeperError]:
+        """The nodes that make no sense, by path, in ascending order."""
+        return dict(self._snapshot.errors)
+
+    def address(self, broker: int) -> BrokerAddress:
+        """Where the broker of this id listens; ZooKeeperError when it is not registered, or its node is damaged."""
+        try:
+            return BrokerAddress(broker, *self._snapshot.brokers[broker])
+        except KeyError:
+            pass
+        if error := self._snapshot.errors.get(f"{zk.BROKER_IDS}/{broker}"):
+            raise error
+        known = ", ".join(map(str, self._snapshot.brokers)) or "none"
+        where = f"in ZooKeeper at {self.zookeeper}" if self._listed is None else "in the list of brokers"
+        raise ZooKeeperError(f"broker {broker} is not registered {where}; there: {known}")
+
+    def partitions(self, topic: str) -> list[TopicPartition]:
+        """All partitions of the topic on all brokers, by broker and number; empty when no broker has the topic.
+
+        From a static list each broker is asked, once until :meth:`refresh`, which numbers it takes (see
+        :func:`probe_partitions`). 0.7 brokers take fetches of topics that they have never heard of, so every name has
+        partitions then; BrokerConnectionError when one of the brokers cannot be reached, UnknownError for an illegal
+        name.
+        """
+        if self._listed is not None:
+            if topic not in self._counts:
+                self._counts[topic] = {broker: self._probe(broker, topic) for broker in self._listed}
+            counts = self._counts[topic]
+        else:
+            for path, error in self._snapshot.errors.items():
+                if path.rpartition("/")[0] == f"{zk.BROKER_TOPICS}/{topic}":
+                    raise error
+            counts = self._snapshot.topics.get(topic, {})
+        return [TopicPartition(topic, broker, number) for broker, count in counts.items() for number in range(count)]
+
+    def _probe(self, broker: int, topic: str) -> int:
+        with self.connect(broker) as consumer:
+            return probe_partitions(consumer, topic)
+
+    def connect(self, broker: int, **options) -> SimpleConsumer:
+        """A new :class:`~kafka07c.simple.SimpleConsumer` for the broker; ``options`` are its own. Close it."""
+        from kafka07c.simple import SimpleConsumer
+
+        address = self.address(broker)
+        return SimpleConsumer(address.host, address.port, broker=broker, **options)
+
+    def refresh(self) -> None:
+        """Take the snapshot anew."""
+        self.close()
+        self._snapshot
+
+    def close(self) -> None:
+        """Forget the snapshot; the next question would take a new one."""
+        self.__dict__.pop("_snapshot", None)
+        self._counts = {}
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *exc_info) -> None:
+        self.close()
+
+
+#: far past the end of any log: a fetch from there brings an answer and no data
+_NOWHERE = 2**62
+
+_PROBES = 32
+
+
+def probe_partitions(consumer: SimpleConsumer, topic: str) -> int:
+    """How many partitions of ``topic`` the broker has, found by asking it.
+
+    Numbers ``0 … n-1`` exist, and a fetch from any other is refused as wrong partition (code 3). Each round is one
+    MULTIFETCH of 32 numbers, which creates nothing on the broker: the first 16 and then powers of two, and from the
+    last that exists to the first that does not, evenly spaced. Small topics take one round trip, the largest four.
+    """
+    low, high = -1, zk.MAX_PARTITIONS  # low exists, high does not
+    numbers: Sequence[int] = [*range(_PROBES // 2), *(2**k for k in range(4, 16))]
+    while numbers:
+        for number, there in zip(numbers, _exist(consumer, topic, numbers)):
+            if there:
+                low = max(low, number)
+            else:
+                high = min(high, number)
+        numbers = range(low + 1, high, (high - low) // _PROBES + 1)
+    return high
+
+
+def _exist(consumer: SimpleConsumer, topic: str, numbers: Iterable[int]) -> list[bool]:
+    parts = consumer.multifetch([FetchRequest(topic, number, _NOWHERE, 4) for number in numbers])
+    for part in parts:
+        if part.error is not None and not isinstance(part.error, (OffsetOutOfRangeError, WrongPartitionError)):
+            raise part.error
+    return [not isinstance(part.error, WrongPartitionError) for part in parts]

@@ -10,6 +10,7 @@ It is the real server, out of the jars that pyspark brings, run by the Java of :
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 import queue
@@ -80,9 +81,13 @@ _spawners: dict[int, queue.SimpleQueue] = {}
 def start_process(command: Sequence[str | os.PathLike], **popen_options) -> subprocess.Popen:
     """``subprocess.Popen(command, **popen_options)`` of a process that is killed when this one ends, however it ends.
 
-    ``command`` begins with the path of a program. On systems other than Linux it is an ordinary child process.
+    FileNotFoundError when there is no such program. On systems other than Linux it is an ordinary child process.
     """
-    launched = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *map(os.fspath, command)]
+    program = shutil.which(command[0])
+    if program is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(command[0]))
+    arguments = [program, *map(os.fspath, command[1:])]
+    launched = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *arguments]
     future: Future = Future()
     _spawner().put((future, launched, popen_options))
     return future.result()
