@@ -16,19 +16,19 @@ sys.path.insert(0, str(HERE / "src_pyx"))
 import preflight  # noqa: E402
 
 SOURCES = "src_pyx/kafka07c"
-C_SOURCES = {
-    "_crc32": ["crc32.c"],
-    "_scan": ["crc32.c", "walk.c"],
-    "_build": ["crc32.c"],
-}
+C_OWNER = "_crc32"  # the one extension that holds the C; the others call it through its .pxd
+
+
+def c_files(pattern: str) -> list[str]:
+    return [str(path.relative_to(HERE)) for path in sorted((HERE / SOURCES / "c").glob(pattern))]
 
 
 def extension(name: str) -> Extension:
     return Extension(
         f"kafka07c.{name}",
-        sources=[f"{SOURCES}/{name}.pyx", *(f"{SOURCES}/c/{file}" for file in C_SOURCES.get(name, []))],
+        sources=[f"{SOURCES}/{name}.pyx", *(c_files("*.c") if name == C_OWNER else [])],
         include_dirs=[f"{SOURCES}/c"],
-        depends=[str(path.relative_to(HERE)) for path in sorted((HERE / SOURCES / "c").glob("*.[ch]"))],
+        depends=c_files("*.[ch]"),
         extra_compile_args=["-O3", "-std=c11", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter"],
     )
 

@@ -15,7 +15,7 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset, strcmp, strncmp
 
 from kafka07c._arrow cimport ArrowArray, ArrowArrayStream, ArrowSchema
-from kafka07c._crc32 cimport k07_crc32
+from kafka07c._crc32 cimport crc32_of
 from kafka07c._memory cimport address, as_int64, read_only_view
 from kafka07c._wire cimport store_int32
 
@@ -72,7 +72,7 @@ cdef inline uint8_t *put(uint8_t *out, const uint8_t *payload, int64_t length, i
     if magic:
         out[5] = attributes
     out += 5 + magic
-    store_int32(out, k07_crc32(0, payload, length))
+    store_int32(out, crc32_of(0, payload, length))
     memcpy(out + 4, payload, length)
     return out + 4 + length
 

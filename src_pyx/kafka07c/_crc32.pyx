@@ -1,6 +1,36 @@
-"""CRC-32 as zlib has it, by the fastest kernel of this CPU (c/crc32.c)."""
+"""CRC-32 as zlib has it, by the fastest kernel of this CPU, and the walk over plain entries that checks with it.
+
+The kernels are C (c/crc32.h, c/walk.h) and chosen at run time. ``KAFKA07C_KERNEL`` in the environment names one
+instead; a name that this CPU cannot run fails the import rather than running another.
+"""
+
+import os
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+
+
+cdef extern from "crc32.h" nogil:
+    uint32_t k07_crc32(uint32_t crc, const uint8_t *data, size_t length)
+    const char *k07_crc32_kernel()
+    int k07_crc32_select(const char *name)
+
+
+cdef extern from "walk.h" nogil:
+    int k07_walk_plain(k07_walk *walk)
+
+
+cdef enum:
+    NOGIL_BYTES = 4096  # below this the GIL costs more than the work
+
+cdef tuple KERNELS = ("vpclmulqdq512", "pclmulqdq", "armv8", "slice16")
+
+
+cdef uint32_t crc32_of(uint32_t crc, const uint8_t *data, size_t length) noexcept nogil:
+    return k07_crc32(crc, data, length)
+
+
+cdef int walk_plain(k07_walk *walk) noexcept nogil:
+    return k07_walk_plain(walk)
 
 
 def crc32(data, value=0):
@@ -13,7 +43,7 @@ def crc32(data, value=0):
     cdef uint32_t crc = value & 0xFFFFFFFF
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
-        if view.len < 4096:  # below this the GIL costs more than the work
+        if view.len < NOGIL_BYTES:
             return k07_crc32(crc, <const uint8_t *> view.buf, view.len)
         with nogil:
             crc = k07_crc32(crc, <const uint8_t *> view.buf, view.len)
@@ -23,5 +53,25 @@ def crc32(data, value=0):
 
 
 def kernel():
-    """The name of the CRC kernel in use."""
+    """The name of the kernel in use."""
     return (<bytes> k07_crc32_kernel()).decode()
+
+
+def kernels():
+    """The names of the kernels that this CPU can run, fastest first."""
+    chosen = kernel()
+    able = [name for name in KERNELS if k07_crc32_select(name.encode()) == 0]
+    select_kernel(chosen)
+    return able
+
+
+def select_kernel(name):
+    """Makes ``name`` the kernel of the whole process, for tests and measurements; "auto" is the best one.
+
+    Not to be called while another thread scans. Raises ValueError for a name that is unknown or not for this CPU.
+    """
+    if k07_crc32_select(name.encode()):
+        raise ValueError(f"CRC kernel {name!r} is unknown or not for this CPU; it has {', '.join(kernels())}")
+
+
+select_kernel(os.environ.get("KAFKA07C_KERNEL") or "auto")

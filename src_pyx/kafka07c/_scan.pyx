@@ -18,36 +18,25 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from kafka07c._compress import InflateError, inflate
 from kafka07c.config import MAX_NESTING
 
-from kafka07c._crc32 cimport k07_crc32
+from kafka07c._crc32 cimport (
+    K07_BAD_CODEC,
+    K07_BAD_CRC,
+    K07_BAD_MAGIC,
+    K07_BAD_SIZE,
+    K07_CUT,
+    K07_END,
+    K07_FULL,
+    K07_WRAPPER,
+    crc32_of,
+    k07_walk,
+    walk_plain,
+)
 from kafka07c._memory cimport Block, address, as_int32, as_int64
 from kafka07c._wire cimport load_int32, load_uint32
 
 
-cdef extern from "walk.h" nogil:
-    enum:
-        K07_END
-        K07_CUT
-        K07_FULL
-        K07_WRAPPER
-        K07_BAD_SIZE
-        K07_BAD_MAGIC
-        K07_BAD_CODEC
-        K07_BAD_CRC
-    ctypedef struct k07_walk:
-        const uint8_t *data
-        int64_t length
-        int64_t pos
-        int64_t base
-        int64_t *offsets
-        int32_t *lengths
-        int64_t count
-        int64_t capacity
-    int k07_walk_plain(k07_walk *walk)
-
-
 cdef enum:
-    # a set of fewer bytes is walked with the GIL held: to let it go and take it back costs as much
-    NOGIL_BYTES = 16384
+    NOGIL_BYTES = 16384  # fewer are walked with the GIL held: to let it go and take it back costs as much
     FEWEST_ROWS = 16
 
 cdef Py_ssize_t NESTING = MAX_NESTING
@@ -186,10 +175,10 @@ cdef class Scan:
         walk.count = columns.count
         walk.capacity = self._capacity
         if self._length - pos[0] < NOGIL_BYTES:
-            status = k07_walk_plain(&walk)
+            status = walk_plain(&walk)
         else:
             with nogil:
-                status = k07_walk_plain(&walk)
+                status = walk_plain(&walk)
         if not plain:
             fill_top(columns, begin, walk.count, walk.base)
         columns.count = walk.count
@@ -281,10 +270,10 @@ cdef class Scan:
         walk.count = begin
         walk.capacity = self._capacity
         if frame.length - frame.pos < NOGIL_BYTES:
-            status = k07_walk_plain(&walk)
+            status = walk_plain(&walk)
         else:
             with nogil:
-                status = k07_walk_plain(&walk)
+                status = walk_plain(&walk)
         fill_inside(columns, begin, walk.count, frame, self._wrapper_start, self._index)
         self._index += <int32_t> (walk.count - begin)
         columns.count = walk.count
@@ -391,10 +380,10 @@ cdef object check_crc(const uint8_t *entry):
     cdef size_t length = load_int32(entry) + 4 - (payload - entry)
     cdef uint32_t crc
     if length < NOGIL_BYTES:
-        crc = k07_crc32(0, payload, length)
+        crc = crc32_of(0, payload, length)
     else:
         with nogil:
-            crc = k07_crc32(0, payload, length)
+            crc = crc32_of(0, payload, length)
     return None if crc == load_uint32(payload - 4) else crc_reason(entry)
 
 
@@ -402,7 +391,7 @@ cdef object crc_reason(const uint8_t *entry):
     cdef const uint8_t *payload = payload_of(entry)
     cdef size_t length = load_int32(entry) + 4 - (payload - entry)
     return (f"its CRC field is {load_uint32(payload - 4):#010x}, "
-            f"its payload of {length} bytes has {k07_crc32(0, payload, length):#010x}")
+            f"its payload of {length} bytes has {crc32_of(0, payload, length):#010x}")
 
 
 cdef void fill_top(Columns columns, int64_t begin, int64_t end, int64_t base) noexcept nogil:
