@@ -1,27 +1,134 @@
+/* The kernels of CRC-32, the portable one, and the choice among them at run time.
+ *
+ * Source: RFC 1952 section 8 (the polynomial, all ones before and inverted after); how each kernel works stands in its
+ * header, the mathematics in crc32_tables.h.
+ */
 #include "crc32.h"
 
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
-static uint32_t table[256];
-static int ready;
+#include "crc32_tables.h"
 
-static void fill(void) {
-    for (uint32_t i = 0; i < 256; i++) {
-        uint32_t c = i;
-        for (int k = 0; k < 8; k++) c = c & 1 ? 0xEDB88320u ^ (c >> 1) : c >> 1;
-        table[i] = c;
+#if defined(__x86_64__)
+#include "crc32_pclmul.h"
+#include "crc32_vpclmul.h"
+#elif defined(__aarch64__)
+#include "crc32_armv8.h"
+#endif
+
+static uint32_t load_le32(const uint8_t *p) {
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+/* What a word comes to when `after` more bytes have followed it */
+static inline uint32_t slice_word(uint32_t word, int after) {
+    return k07_tables.slice[after + 3][word & 0xFF] ^ k07_tables.slice[after + 2][word >> 8 & 0xFF] ^
+           k07_tables.slice[after + 1][word >> 16 & 0xFF] ^ k07_tables.slice[after][word >> 24];
+}
+
+static uint32_t slice16_crc32(uint32_t crc, const uint8_t *data, size_t length) {
+    uint32_t state = ~crc;
+    for (; length >= 16; data += 16, length -= 16) {
+        state = slice_word(load_le32(data) ^ state, 12) ^ slice_word(load_le32(data + 4), 8) ^
+                slice_word(load_le32(data + 8), 4) ^ slice_word(load_le32(data + 12), 0);
     }
-    ready = 1;
+    for (; length > 0; data++, length--) state = state >> 8 ^ k07_tables.slice[0][(state ^ *data) & 0xFF];
+    return ~state;
+}
+
+#if defined(__x86_64__)
+
+VPCLMUL_TARGET static uint32_t vpclmul_crc32(uint32_t crc, const uint8_t *data, size_t length) {
+    if (length == 0) return crc;
+    __m128i state = _mm_cvtsi32_si128((int)~crc), back = _mm_cvtsi32_si128((int)k07_tables.back[vpclmul_absent(length)]);
+    __m512i start = _mm512_zextsi128_si512(_mm_clmulepi64_si128(state, back, 0x00));
+    __m512i w4 = vpclmul_fold(vpclmul_block(data, length, start), _mm512_loadu_si512(k07_tables.last),
+                              _mm512_setzero_si512());
+    __m256i w2 = _mm256_xor_si256(_mm512_castsi512_si256(w4), _mm512_extracti64x4_epi64(w4, 1));
+    __m128i w = _mm_xor_si128(_mm256_castsi256_si128(w2), _mm256_extracti128_si256(w2, 1));
+    __m128i barrett = _mm_loadu_si128((const __m128i *)&k07_tables.barrett);
+    __m128i quotient = _mm_clmulepi64_si128(w, barrett, 0x00);
+    w = _mm_xor_si128(w, _mm_clmulepi64_si128(quotient, barrett, 0x10));
+    return ~(uint32_t)_mm_extract_epi32(w, 2);
+}
+
+PCLMUL_TARGET static uint32_t pclmul_crc32(uint32_t crc, const uint8_t *data, size_t length) {
+    if (length == 0) return crc;
+    __m128i state = _mm_cvtsi32_si128((int)~crc), back = _mm_cvtsi32_si128((int)k07_tables.back[pclmul_absent(length)]);
+    return pclmul_reduce(pclmul_block(data, length, _mm_clmulepi64_si128(state, back, 0x00)));
+}
+
+#endif
+
+static int always(void) {
+    return 1;
+}
+
+typedef struct {
+    k07_kernel_id id;
+    const char *name;
+    int (*available)(void);
+    uint32_t (*crc32)(uint32_t crc, const uint8_t *data, size_t length);
+} kernel;
+
+static const kernel kernels[] = { /* the best first */
+#if defined(__x86_64__)
+    {K07_VPCLMULQDQ512, "vpclmulqdq512", vpclmul_available, vpclmul_crc32},
+    {K07_PCLMULQDQ, "pclmulqdq", pclmul_available, pclmul_crc32},
+#elif defined(__aarch64__)
+    {K07_ARMV8, "armv8", armv8_available, armv8_crc32},
+#endif
+    {K07_SLICE16, "slice16", always, slice16_crc32},
+};
+enum { KERNELS = sizeof kernels / sizeof *kernels };
+
+static const kernel *_Atomic chosen;
+
+static const kernel *find(const char *name) { /* NULL or "auto": the best */
+    int any = name == NULL || strcmp(name, "auto") == 0;
+    for (int i = 0; i < KERNELS; i++) {
+        if (kernels[i].available() && (any || strcmp(name, kernels[i].name) == 0)) return &kernels[i];
+    }
+    return NULL;
+}
+
+static int choose(const kernel *choice) {
+    if (choice == NULL) return -1;
+    k07_crc32_derive();
+    atomic_store_explicit(&chosen, choice, memory_order_release);
+    return 0;
+}
+
+static const kernel *in_use(void) {
+    const kernel *k = atomic_load_explicit(&chosen, memory_order_acquire);
+    if (__builtin_expect(k == NULL, 0)) {
+        if (choose(find(getenv("KAFKA07C_KERNEL"))) != 0) choose(find(NULL));
+        k = atomic_load_explicit(&chosen, memory_order_acquire);
+    }
+    return k;
 }
 
 uint32_t k07_crc32(uint32_t crc, const uint8_t *data, size_t length) {
-    if (!ready) fill();
-    crc = ~crc;
-    while (length--) crc = table[(crc ^ *data++) & 0xff] ^ (crc >> 8);
-    return ~crc;
+    return in_use()->crc32(crc, data, length);
 }
 
-const char *k07_crc32_kernel(void) { return "slice16"; }
+const char *k07_crc32_kernel(void) {
+    return in_use()->name;
+}
+
+k07_kernel_id k07_crc32_kernel_id(void) {
+    return in_use()->id;
+}
+
 int k07_crc32_select(const char *name) {
-    return !name || !strcmp(name, "auto") || !strcmp(name, "slice16") ? 0 : -1;
+    return choose(find(name));
+}
+
+const char *k07_crc32_available(int i) {
+    for (int k = 0; k < KERNELS; k++) {
+        if (kernels[k].available() && i-- == 0) return kernels[k].name;
+    }
+    return NULL;
 }
