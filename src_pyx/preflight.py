@@ -1,16 +1,23 @@
 """Is there what a build needs? Asked by the Makefile before it makes anything, and by setup.py before it compiles.
 
 Needs nothing but the standard library. Every complaint is one line that says what to install or free.
+
+``python3 src_pyx/preflight.py`` checks all; ``… fingerprint`` prints what a virtual environment made now would be made
+from: when it differs from the one on record, the environment is stale.
 """
 
+import hashlib
 import os
 import shutil
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
 
 PYTHON = (3, 11)
-DISK_BYTES = 3 * 1024**3  # pyspark alone is 0.5 GB packed and is unpacked, built and installed
+DISK_BYTES = 3 * 1024**3  # pyspark alone is half a GB packed, and is unpacked, built and installed
+MADE_FROM = ("pyproject.toml", "setup.py", "Makefile")
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def fail(line: str) -> None:
@@ -21,7 +28,7 @@ def check_python() -> None:
     if sys.version_info < PYTHON:
         fail(
             f"Python {PYTHON[0]}.{PYTHON[1]} or later is needed, {sys.executable} is {sys.version.split()[0]}: "
-            "install a later one and run make PYTHON=python3.12 (or as it is called)"
+            "install a later one and name it, as in make PYTHON=python3.12 test"
         )
 
 
@@ -30,29 +37,40 @@ def check_venv() -> None:
         import ensurepip  # noqa: F401
         import venv  # noqa: F401
     except ImportError:
-        fail("Python's venv module is missing: apt install python3-venv")
+        fail(f"Python's venv module is missing: apt install python3-venv (for {sys.executable})")
 
 
 def check_build() -> None:
     compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
-    if not (shutil.which(compiler) or shutil.which("cc") or shutil.which("gcc")):
-        fail(f"no C compiler ({compiler}) on PATH: apt install gcc (and libc6-dev)")
+    if not shutil.which(compiler):
+        fail(f"there is no C compiler ({compiler}) on PATH: apt install gcc libc6-dev (or name one in CC)")
     header = Path(sysconfig.get_path("include")) / "Python.h"
     if not header.exists():
         fail(f"Python's C headers are missing ({header}): apt install python3-dev")
 
 
-def check_disk(folder: str = ".") -> None:
-    free = shutil.disk_usage(folder).free
-    if free < DISK_BYTES:
-        fail(
-            f"{free / 1e9:.1f} GB free where {Path(folder).resolve()} lies, setting up takes {DISK_BYTES / 1e9:.1f} GB: "
-            "free some space and run it again"
-        )
+def check_disk() -> None:
+    for folder in (ROOT, Path(tempfile.gettempdir())):
+        free = shutil.disk_usage(folder).free
+        if free < DISK_BYTES:
+            fail(
+                f"{free / 1e9:.1f} GB are free under {folder}, and setting up takes {DISK_BYTES / 1e9:.1f} GB: "
+                "free some (TMPDIR names another folder for what pip unpacks)"
+            )
+
+
+def fingerprint() -> str:
+    digest = hashlib.sha256(f"{sys.version} {sys.base_prefix} {ROOT}".encode())
+    for name in MADE_FROM:
+        digest.update((ROOT / name).read_bytes())
+    return digest.hexdigest()
 
 
 if __name__ == "__main__":
     check_python()
-    check_venv()
-    check_build()
-    check_disk()
+    if sys.argv[1:] == ["fingerprint"]:
+        print(fingerprint())
+    else:
+        check_venv()
+        check_build()
+        check_disk()

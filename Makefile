@@ -1,0 +1,45 @@
+# Two commands need nothing prepared but python3 (3.11+, venv, headers), gcc and make: `make demo` and `make test`.
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+SOURCES := setup.py src_pyx/preflight.py $(wildcard src_pyx/kafka07c/*.p[yx]? src_pyx/kafka07c/c/*.[ch])
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test interop bench setup install clean
+.DELETE_ON_ERROR:
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+demo: setup ## a whole run: ZooKeeper, two brokers, a million events, Parquet, checked (under 3 minutes)
+	@$(RUN) -m kafka07c.demo
+
+test: setup ## every test but the interoperability ones
+	@$(RUN) -m pytest
+
+interop: setup ## against a real 0.7.2 broker: make interop KAFKA07_CLASSPATH=jar:jar:...
+	@KAFKA07_CLASSPATH='$(KAFKA07_CLASSPATH)' $(RUN) -m pytest tests/interop --override-ini=addopts="-ra --strict-markers --import-mode=importlib"
+
+bench: setup ## ratios of the codec to memcpy, in one run
+	@$(RUN) -m bench.ratios
+
+setup: ## .venv with everything in it, and the extensions built (quick the second time)
+	@test "$$($(PYTHON) src_pyx/preflight.py fingerprint)" = "$$(cat $(VENV)/fingerprint 2>/dev/null)" || $(MAKE) --no-print-directory install
+	@$(MAKE) --no-print-directory build/built
+
+install: # the environment anew
+	@$(PYTHON) src_pyx/preflight.py
+	@echo "making $(VENV): about a minute and 1.5 GB, most of it Spark" >&2
+	@rm -rf $(VENV) build
+	@$(PYTHON) -m venv $(VENV)
+	@$(RUN) -m pip install --quiet --disable-pip-version-check 'setuptools>=77' 'cython>=3.3,<3.4' wheel
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[spark,cli,dev]'
+	@$(PYTHON) src_pyx/preflight.py fingerprint > $(VENV)/fingerprint
+
+build/built: $(SOURCES)
+	@$(RUN) setup.py --quiet build_ext --inplace
+	@mkdir -p build && touch $@
+
+clean: ## takes away what was built, and the environment
+	rm -rf $(VENV) build dist demo *.egg-info kafka07c/*.so
