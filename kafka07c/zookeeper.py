@@ -21,12 +21,18 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from posixpath import dirname
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
+from kazoo.exceptions import (
+    BadVersionError,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    WriterNotClosedException,
+)
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import ZnodeStat
 
@@ -111,7 +117,8 @@ def connect(
 @contextmanager
 def session(hosts: str, timeout: float = CONNECT_TIMEOUT) -> Iterator[KazooClient]:
     """:func:`connect` for the length of a ``with`` block; what fails in the block is a ZooKeeperError."""
-    client = connect(hosts, timeout)
+    # A server that takes the connection and says nothing holds kazoo up for the session's time-out.
+    client = connect(hosts, timeout, session_timeout=min(SESSION_TIMEOUT, timeout))
     try:
         with _explained(hosts, "reading"):
             yield client
@@ -120,8 +127,9 @@ def session(hosts: str, timeout: float = CONNECT_TIMEOUT) -> Iterator[KazooClien
 
 
 def _close(client: KazooClient) -> None:
-    client.stop()
-    client.close()
+    with suppress(WriterNotClosedException):  # a thread that waits for a silent server, and ends with the process
+        client.stop()
+        client.close()
 
 
 @contextmanager
@@ -275,6 +283,13 @@ def make_parents(client: KazooClient, path: str) -> None:
         pass
 
 
+def _stale_seconds(session_timeout: float) -> float:
+    """How long a dead session's nodes can stay. Its time-out is not known, ours is the best guess; ZooKeeper makes
+    it at least two of its ticks and ends it on the next one, and a tick is 2 s unless set otherwise.
+    """
+    return 1.5 * max(session_timeout, 4.0) + 2.0
+
+
 class BrokerRegistration:
     """A broker's ephemeral nodes in ZooKeeper, kept there for as long as it is open.
 
@@ -304,14 +319,16 @@ class BrokerRegistration:
         port: int,
         *,
         session_timeout: float = SESSION_TIMEOUT,
+        connect_timeout: float = CONNECT_TIMEOUT,
     ):
-        """Nothing is connected yet. ``session_timeout`` is in seconds; ValueError for a malformed address."""
+        """Nothing is connected yet. The time-outs are in seconds; ValueError for a malformed address."""
         parse_hosts(zookeeper_hosts)
         self.zookeeper_hosts = zookeeper_hosts
         self.broker_id = broker_id
         self.host = host
         self.port = port
         self.session_timeout = session_timeout
+        self.connect_timeout = connect_timeout
         #: why the nodes are not as they should be, or None
         self.error: ZooKeeperError | None = None
         self._topics: dict[str, int] = {}
@@ -326,7 +343,9 @@ class BrokerRegistration:
 
     def start(self) -> BrokerRegistration:
         """Connect and register. ZooKeeperError when ZooKeeper cannot be reached, BrokerIdInUseError as said above."""
-        self._client = connect(self.zookeeper_hosts, session_timeout=self.session_timeout, make_chroot=True)
+        self._client = connect(
+            self.zookeeper_hosts, self.connect_timeout, session_timeout=self.session_timeout, make_chroot=True
+        )
         try:
             self._client.add_listener(self._on_state)
             with _explained(self.zookeeper_hosts, f"registering broker {self.broker_id}"):
@@ -349,11 +368,9 @@ class BrokerRegistration:
         self._closing.set()
         self._wake.set()
         if self._client is not None:
-            self._client.stop()  # also ends the wait of a call that the thread may be in
+            _close(self._client)  # which ends a call that the thread may be waiting in
         if self._thread is not None:
             self._thread.join()
-        if self._client is not None:
-            self._client.close()
 
     def __enter__(self) -> BrokerRegistration:
         return self.start()
@@ -410,9 +427,7 @@ class BrokerRegistration:
 
     def _claim(self, path: str, data: bytes, is_stale: Callable[[bytes], bool]) -> None:
         """Make the node ``path`` ours, with ``data``; what a dead session has left there is waited for."""
-        # The dead session's time-out is not known, ours is the best guess. ZooKeeper rounds it up by a tick, usually
-        # 2 s, and raises it to two ticks.
-        deadline = time.monotonic() + max(self.session_timeout, 4.0) + 2.0 + self.session_timeout / 2
+        deadline = time.monotonic() + _stale_seconds(self.session_timeout)
         waiting = False
         while True:
             holder = self._create(path, data)
