@@ -7,8 +7,9 @@ Spark tasks, ``kafka07c ingest`` and ``kafka07c cat`` all read through this; not
 Corruption
     A damaged entry ends the message set that it is in: `MessageSet.error` is a `CorruptMessageError`, and the messages
     before it are in `MessageSet.good()`. With ``on_corrupt="stop"`` that set is the last. With ``"skip"`` reading goes
-    on, and ``error.offset`` .. ``error.next_offset`` is then always the stretch that was skipped: behind the damaged
-    entry where its length can be believed, else at the next segment's start, else at the range's end.
+    on, and ``error.offset`` .. ``error.next_offset`` is then the stretch that was skipped, always filled in: up to where
+    the damaged entry ends if its length can be believed, else to the next segment's start, else to the range's end.
+    An entry above the size limit counts as damaged: it is either that, or no 0.7 broker took it.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ import logging
 import os
 import re
 from abc import ABC, abstractmethod
-from bisect import bisect_left
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 from kafka07c import config
 from kafka07c._views import MessageSet
-from kafka07c.cluster import BrokerAddress, Cluster, TopicPartition
+from kafka07c.cluster import Cluster, TopicPartition
 from kafka07c.errors import (
     CorruptMessageError,
+    KafkaError,
     LogError,
     MessageTooLargeError,
     OffsetOutOfRangeError,
@@ -35,6 +36,7 @@ from kafka07c.errors import (
 )
 from kafka07c.protocol import EARLIEST, LATEST
 from kafka07c.segments import Log, find_logs
+from kafka07c.segments.files import parse_log_name
 from kafka07c.simple import SimpleConsumer
 
 __all__ = ["Range", "Source", "open_source"]
@@ -44,8 +46,8 @@ _log = logging.getLogger(__name__)
 #: no entry is shorter: a size field, magic 0, a CRC, no payload
 _SHORTEST_ENTRY = 9
 
-#: segment starts asked for; a partition with more is still read whole, its oldest segments as one range
-_MAX_SEGMENTS = 1_000_000
+#: segment starts asked for; of a partition with more, the oldest segments are one range
+_MAX_SEGMENTS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +103,18 @@ class Range:
         _log.warning("%s: %s; going on with what is there", self.tp, loss)
         return replace(self, start=start, end=min(max(self.end, start), latest))
 
+    def after(self, offset: int) -> Range:
+        """What is left of this range from ``offset`` on; nothing where that is past its end."""
+        return replace(self, start=min(offset, self.end))
+
     def _place(self, offset: int) -> dict:
         return {"topic": self.topic, "broker": self.broker, "partition": self.partition, "offset": offset}
 
 
 class Source(ABC):
-    """Where partitions are read from: live brokers or archived logs. Made by `open_source`.
+    """Where partitions are read from: live brokers or archived logs. Made by `open_source`. A context manager.
 
-    It opens nothing until asked something. It pickles, so that a task elsewhere can read with it; what it has learnt
-    by then (brokers' addresses, log directories) goes along and is not asked for again. A context manager.
+    It opens nothing until asked something, and pickles. For a task elsewhere pickle `only` what it reads.
     """
 
     #: what was given, e.g. ``"zookeeper:127.0.0.1:2181/kafka"``, ``"brokers:0:127.0.0.1:9092"``, ``"logs:0:/archive"``
@@ -117,11 +122,14 @@ class Source(ABC):
 
     @abstractmethod
     def topics(self) -> list[str]:
-        """All topics, sorted by name. Brokers in a static list cannot tell: that raises KafkaError saying so."""
+        """All topics, sorted by name. ZooKeeperError for a static list of brokers: 0.7 brokers cannot be asked."""
 
     @abstractmethod
     def partitions(self, topic: str) -> list[TopicPartition]:
-        """The partitions of ``topic``, sorted by broker and partition. UnknownTopicError when there is none."""
+        """The partitions of ``topic``, sorted by broker and partition. UnknownTopicError when there is none.
+
+        Brokers in a static list take any topic for an empty one, so there a topic that they do not have has partitions.
+        """
 
     @abstractmethod
     def bounds(self, tp: TopicPartition) -> tuple[int, int]:
@@ -132,29 +140,33 @@ class Source(ABC):
         """Where segments start, ascending: places where an entry is known to begin."""
 
     @abstractmethod
+    def only(self, tp: TopicPartition) -> Source:
+        """A source of this one partition, small to pickle: a task that reads with it need not ask where things are."""
+
+    @abstractmethod
     def read(
         self,
-        range: Range,
+        wanted: Range,
         *,
         on_corrupt: str = "stop",
         fetch_bytes: int = config.FETCH_BYTES,
         fail_on_data_loss: bool = True,
     ) -> Iterator[MessageSet]:
-        """The message sets of ``range`` in order, each about ``fetch_bytes`` long, none with an entry past its end.
+        """The message sets of ``wanted`` in order, each of about ``fetch_bytes`` of log, none with an entry past its end.
 
-        An entry that starts before the range's end comes whole. See the module's text on ``on_corrupt`` "stop" and
-        "skip". OffsetOutOfRangeError where the partition does not have all of the range (any more), unless
-        ``fail_on_data_loss`` is false: then what is left is read and a warning logged. Each set owns its memory.
+        An entry that starts before the range's end comes whole. ``on_corrupt``: "stop" or "skip", see the module's
+        text. OffsetOutOfRangeError where the partition does not have all of the range (any more), unless
+        ``fail_on_data_loss`` is false: then what is left is read, and a warning logged. A set's memory is its own.
         """
+
+    def split(self, wanted: Range) -> list[Range]:
+        """``wanted`` cut where segments start, in order, nothing left out. An empty range gives an empty list."""
+        return wanted.cut_at(self.segment_starts(wanted.tp)) if wanted.size else []
 
     def close(self) -> None:
         """Close what is open. The source can be used again afterwards."""
 
-    def split(self, range: Range) -> list[Range]:
-        """``range`` cut where segments start, in order, nothing left out. An empty range gives an empty list."""
-        return range.cut_at(self.segment_starts(range.tp)) if range.size else []
-
-    def __enter__(self) -> Source:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -164,43 +176,40 @@ class Source(ABC):
         return f"<{type(self).__name__} {self.name}>"
 
 
-def open_source(
-    *, zookeeper: str | None = None, brokers: str | None = None, logs: str | None = None
-) -> Source:
+def open_source(*, zookeeper: str | None = None, brokers: str | None = None, logs: str | None = None) -> Source:
     """The source that is named by exactly one of the three; ValueError otherwise, or when it does not parse.
 
     ``zookeeper``: ``host:port,host:port/chroot``. ``brokers``: ``0:host:port,1:host:port``. ``logs``:
     ``0:/path,1:/path``, each path a broker's whole log directory or one partition's, behind the id of its broker.
     """
     given = {"zookeeper": zookeeper, "brokers": brokers, "logs": logs}
-    given = {name: value for name, value in given.items() if value is not None}
+    given = [name for name, value in given.items() if value is not None]
     if len(given) != 1:
-        raise ValueError(f"give exactly one of zookeeper, brokers and logs, not {' and '.join(given) or 'none of them'}")
+        said = " and ".join(given) or "none of them"
+        raise ValueError(f"a source is named by exactly one of zookeeper, brokers and logs, not by {said}")
     if logs is not None:
         return ArchiveSource(logs)
     return BrokerSource(zookeeper=zookeeper, brokers=brokers)
 
 
 class BrokerSource(Source):
-    """Live brokers, from ZooKeeper or a static list. One connection per broker for questions, one more per read."""
+    """Live brokers, from ZooKeeper or a static list: a connection to each for questions, and one for each read."""
 
     def __init__(self, *, zookeeper: str | None = None, brokers: str | None = None):
         self.name = f"zookeeper:{zookeeper}" if zookeeper is not None else f"brokers:{brokers}"
-        self._given = {"zookeeper": zookeeper} if zookeeper is not None else {"brokers": brokers}
-        self._addresses: dict[int, BrokerAddress] = parse_brokers(brokers) if brokers is not None else {}
-        self._cluster: Cluster | None = None
+        self._cluster = Cluster(zookeeper=zookeeper, brokers=brokers)
         self._consumers: dict[int, SimpleConsumer] = {}
 
     def __getstate__(self) -> dict:
-        return self.__dict__ | {"_cluster": None, "_consumers": {}}
+        return self.__dict__ | {"_consumers": {}}
 
     def topics(self) -> list[str]:
-        return sorted(self._connected().topics)
+        return sorted(self._cluster.topics)
 
     def partitions(self, topic: str) -> list[TopicPartition]:
-        partitions = self._connected().partitions(topic)
+        partitions = self._cluster.partitions(topic)
         if not partitions:
-            raise UnknownTopicError(f"topic {topic!r}: no broker of {self.name} has it")
+            raise UnknownTopicError(f"no broker of {self.name} has topic {topic!r}")
         return partitions
 
     def bounds(self, tp: TopicPartition) -> tuple[int, int]:
@@ -209,65 +218,240 @@ class BrokerSource(Source):
     def segment_starts(self, tp: TopicPartition) -> list[int]:
         return _segment_starts(self._consumer(tp.broker), tp)
 
+    def only(self, tp: TopicPartition) -> Source:
+        source = BrokerSource(brokers=str(self._cluster.address(tp.broker)))
+        source.name = self.name
+        return source
+
     def read(
         self,
-        range: Range,
+        wanted: Range,
         *,
         on_corrupt: str = "stop",
         fetch_bytes: int = config.FETCH_BYTES,
         fail_on_data_loss: bool = True,
     ) -> Iterator[MessageSet]:
-        _check_policy(on_corrupt)
-        return self._read(range, on_corrupt == "skip", fetch_bytes, fail_on_data_loss)
+        skip = _is_skip(on_corrupt)
+        return self._read(wanted, skip, fetch_bytes, fail_on_data_loss) if wanted.size else iter(())
 
     def _read(self, rest: Range, skip: bool, fetch_bytes: int, fail_on_data_loss: bool) -> Iterator[MessageSet]:
-        if not rest.size:
-            return
-        with self._connect(rest.broker) as consumer:
+        # A connection of its own: whoever stops reading early leaves an answer on its way.
+        with self._cluster.connect(rest.broker) as consumer:
+            _send_fetch(consumer, rest, fetch_bytes)
             while rest.size:
-                try:
-                    part = _fetch(consumer, rest, fetch_bytes)
-                except OffsetOutOfRangeError:
-                    left = rest.within(_bounds(consumer, rest.tp), fail_on_data_loss=fail_on_data_loss)
-                    if left == rest:
-                        raise
-                    rest = left
-                    continue
-                if part.error is None and not part.valid_bytes:
-                    ...
-                yield part
+                part, rest = _next_part(consumer, rest, skip, fail_on_data_loss)
+                if rest.size:
+                    _send_fetch(consumer, rest, fetch_bytes)  # on its way while the caller works on this part
+                if part is not None:
+                    yield part
 
     def close(self) -> None:
         consumers, self._consumers = self._consumers, {}
-        cluster, self._cluster = self._cluster, None
         for consumer in consumers.values():
             consumer.close()
-        if cluster is not None:
-            cluster.close()
-
-    def _connected(self) -> Cluster:
-        if self._cluster is None:
-            self._cluster = Cluster(**self._given)
-            self._addresses = dict(self._cluster.brokers)
-        return self._cluster
+        self._cluster.close()
 
     def _consumer(self, broker: int) -> SimpleConsumer:
         if broker not in self._consumers:
-            self._consumers[broker] = self._connect(broker)
+            self._consumers[broker] = self._cluster.connect(broker)
         return self._consumers[broker]
-
-    def _connect(self, broker: int) -> SimpleConsumer:
-        """A connection of the caller's own. Known addresses are used as they are: tasks need no ZooKeeper."""
-        if broker not in self._addresses:
-            self._connected().address(broker)
-        address = self._addresses[broker]
-        return SimpleConsumer(address.host, address.port, broker=broker)
 
 
 class ArchiveSource(Source):
-    """Log directories on disk, read-only. The paths have to be there wherever a task reads."""
+    """Log directories on disk, read-only. A task that reads has to find them under the same paths."""
 
     def __init__(self, logs: str):
         self._roots = _parse_logs(logs)
         self.name = "logs:" + ",".join(f"{broker}:{path}" for broker, path in self._roots)
-        self._directories: dict[TopicPartition, Path] = {}
+        self._found: dict[TopicPartition, Path] | None = None
+
+    def topics(self) -> list[str]:
+        return sorted({tp.topic for tp in self._directories()})
+
+    def partitions(self, topic: str) -> list[TopicPartition]:
+        partitions = sorted(tp for tp in self._directories() if tp.topic == topic)
+        if not partitions:
+            raise UnknownTopicError(f"{self.name} has no topic {topic!r}; there: {', '.join(self.topics())}")
+        return partitions
+
+    def bounds(self, tp: TopicPartition) -> tuple[int, int]:
+        with self._open(tp) as log:
+            return log.start_offset, log.end_offset
+
+    def segment_starts(self, tp: TopicPartition) -> list[int]:
+        with self._open(tp) as log:
+            return _starts(log)
+
+    def only(self, tp: TopicPartition) -> Source:
+        source = ArchiveSource.__new__(ArchiveSource)
+        source.name = self.name
+        source._roots = [(tp.broker, self._directory(tp))]
+        source._found = {tp: self._directory(tp)}
+        return source
+
+    def read(
+        self,
+        wanted: Range,
+        *,
+        on_corrupt: str = "stop",
+        fetch_bytes: int = config.FETCH_BYTES,
+        fail_on_data_loss: bool = True,
+    ) -> Iterator[MessageSet]:
+        skip = _is_skip(on_corrupt)
+        return self._read(wanted, skip, fetch_bytes, fail_on_data_loss) if wanted.size else iter(())
+
+    def _read(self, rest: Range, skip: bool, fetch_bytes: int, fail_on_data_loss: bool) -> Iterator[MessageSet]:
+        policy = "skip" if skip else "stop"
+        with self._open(rest.tp) as log:
+            while rest.size:
+                bounds = log.start_offset, log.end_offset
+                rest = rest.within(bounds, fail_on_data_loss=fail_on_data_loss)
+                try:
+                    for part in log.scan(rest.start, rest.end, on_corrupt=policy, chunk_bytes=fetch_bytes):
+                        if part.error is None:
+                            rest = rest.after(part.next_offset)
+                        else:
+                            part, rest = _after_damage(part, rest, skip, lambda: _starts(log))
+                        yield part
+                    return
+                except OffsetOutOfRangeError:
+                    if fail_on_data_loss or log.start_offset == bounds[0]:
+                        raise
+                    # A segment was deleted before its turn came: look again at what there is.
+
+    def _open(self, tp: TopicPartition) -> Log:
+        return Log(self._directory(tp), broker=tp.broker)
+
+    def _directory(self, tp: TopicPartition) -> Path:
+        try:
+            return self._directories()[tp]
+        except KeyError:
+            raise UnknownTopicError(f"{self.name} has no partition {tp}") from None
+
+    def _directories(self) -> dict[TopicPartition, Path]:
+        if self._found is None:
+            self._found = _find_directories(self._roots)
+        return self._found
+
+
+def _is_skip(on_corrupt: str) -> bool:
+    if on_corrupt not in ("stop", "skip"):
+        raise ValueError(f"on_corrupt is {on_corrupt!r}; it has to be 'stop' or 'skip'")
+    return on_corrupt == "skip"
+
+
+# --- live brokers
+
+
+def _bounds(consumer: SimpleConsumer, tp: TopicPartition) -> tuple[int, int]:
+    [earliest] = consumer.get_offsets_before(tp.topic, tp.partition, EARLIEST, 1)
+    [latest] = consumer.get_offsets_before(tp.topic, tp.partition, LATEST, 1)
+    return earliest, latest
+
+
+def _segment_starts(consumer: SimpleConsumer, tp: TopicPartition) -> list[int]:
+    """OFFSETS with LATEST: the end, where it is no segment's start, and the segments' starts; all are boundaries."""
+    return sorted(consumer.get_offsets_before(tp.topic, tp.partition, LATEST, _MAX_SEGMENTS))
+
+
+def _send_fetch(consumer: SimpleConsumer, rest: Range, fetch_bytes: int) -> None:
+    # Never past the range's end, but always enough for the shortest entry. For a longer one the fetch grows, and then
+    # by just that entry: so no entry of the answer starts past the end.
+    max_bytes = min(fetch_bytes, max(rest.size, _SHORTEST_ENTRY))
+    consumer.send_fetch(rest.topic, rest.partition, rest.start, max_bytes)
+
+
+def _next_part(
+    consumer: SimpleConsumer, rest: Range, skip: bool, fail_on_data_loss: bool
+) -> tuple[MessageSet | None, Range]:
+    """The answer to the fetch of ``rest`` that is on its way, and what is left to read behind it."""
+    part = _receive(consumer, rest)
+    if part.error is None and part.valid_bytes:
+        return part, rest.after(part.next_offset)
+    if part.error is None:
+        left = rest.within(bounds := _bounds(consumer, rest.tp), fail_on_data_loss=fail_on_data_loss)
+        if left != rest:
+            return None, left
+        part = part.with_error(_hole(rest, bounds))
+    return _after_damage(part, rest, skip, lambda: _segment_starts(consumer, rest.tp))
+
+
+def _receive(consumer: SimpleConsumer, rest: Range) -> MessageSet:
+    """An empty set where the broker has nothing at that offset, in whichever way it says so."""
+    nothing = MessageSet(b"", rest.start, topic=rest.topic, broker=rest.broker, partition=rest.partition)
+    try:
+        return consumer.receive()
+    except OffsetOutOfRangeError:
+        return nothing
+    except MessageTooLargeError as error:
+        return nothing.with_error(_corruption(error, None))
+
+
+def _hole(rest: Range, bounds: tuple[int, int]) -> CorruptMessageError:
+    """0.7.2 answers a fetch from a gap between two segments with nothing, and no error."""
+    earliest, latest = bounds
+    reason = f"the broker has nothing here, although its log goes from {earliest} to {latest}: a gap between segments"
+    return CorruptMessageError(reason, **rest._place(rest.start))
+
+
+# --- archived logs
+
+
+def _parse_logs(text: str) -> list[tuple[int, Path]]:
+    """``0:/path,1:/path``; a comma inside a path is fine as long as no ``number:`` follows it."""
+    roots = []
+    for item in re.split(r",(?=\s*\d+:)", text):
+        match = re.fullmatch(r"\s*(\d{1,10}):(.+?)\s*", item)
+        if match is None:
+            raise ValueError(f"{item!r} is no log directory of a broker: expected id:/path, such as 0:/var/kafka-logs")
+        roots.append((int(match[1]), Path(os.path.abspath(match[2]))))
+    return roots
+
+
+def _find_directories(roots: list[tuple[int, Path]]) -> dict[TopicPartition, Path]:
+    found: dict[TopicPartition, Path] = {}
+    for broker, root in roots:
+        directories = find_logs(root)
+        if not directories:
+            raise LogError(f"{str(root)!r} holds no logs: no directory in it is named topic-partition, such as clicks-0")
+        for directory in directories:
+            topic, partition = parse_log_name(directory.name)
+            tp = TopicPartition(topic, broker, partition)
+            if found.setdefault(tp, directory) != directory:
+                raise LogError(f"two directories are given for {tp}: {str(found[tp])!r} and {str(directory)!r}")
+    return found
+
+
+def _starts(log: Log) -> list[int]:
+    return [segment.start_offset for segment in log.segments]
+
+
+# --- damage
+
+
+def _after_damage(
+    part: MessageSet, rest: Range, skip: bool, segment_starts: Callable[[], list[int]]
+) -> tuple[MessageSet, Range]:
+    """``part``, which ends with an error, and what is left to read: nothing, or with ``skip`` what is behind the damage.
+
+    With ``skip`` the error of the part that is returned tells where that is.
+    """
+    error = part.error
+    next_offset = _believed_end(error)
+    if not skip:
+        return part.with_error(_corruption(error, next_offset)), rest.after(rest.end)
+    if next_offset is None:
+        next_offset = min((start for start in segment_starts() if error.offset < start < rest.end), default=rest.end)
+    return part.with_error(_corruption(error, next_offset)), rest.after(next_offset)
+
+
+def _believed_end(error: KafkaError) -> int | None:
+    # A log on disk calls an entry too large only after it has seen that another one follows.
+    return error.offset + 4 + error.size if isinstance(error, MessageTooLargeError) else error.next_offset
+
+
+def _corruption(error: CorruptMessageError | MessageTooLargeError, next_offset: int | None) -> CorruptMessageError:
+    if isinstance(error, CorruptMessageError) and error.next_offset == next_offset:
+        return error
+    place = {"topic": error.topic, "broker": error.broker, "partition": error.partition, "offset": error.offset}
+    return CorruptMessageError(error.reason, next_offset=next_offset, **place)

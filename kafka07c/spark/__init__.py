@@ -1,0 +1,58 @@
+"""Kafka 0.7 in Spark: the data source ``kafka07``, and a session that is set up for it.
+
+::
+
+    spark = kafka07c.spark.session()
+    df = spark.read.format("kafka07").option("kafka07.zookeeper", "host:2181").option("subscribe", "clicks").load()
+
+Needs ``pip install 'kafka07c[spark]'``. Only this package imports pyspark, and only when it is used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from kafka07c.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from pyspark.sql import SparkSession
+
+__all__ = ["register", "session"]
+
+
+def session(app: str = "kafka07c", master: str | None = None, **conf: object) -> SparkSession:
+    """A Spark session with ``kafka07`` registered: the one that is running, else a new one.
+
+    A new one runs here, on all cores (``master`` ``"local[*]"``), listens on 127.0.0.1 only, and needs no host name
+    that resolves and no Java on PATH. ``conf`` are Spark's settings, which go before ours:
+    ``session(**{"spark.driver.memory": "4g"})``. In a session that is running only those take effect that Spark can
+    change then. The process's environment gets JAVA_HOME, PYSPARK_PYTHON and SPARK_LOCAL_IP, which Spark reads.
+
+    MissingExtraError when pyspark, or any Java, is missing.
+    """
+    spark = _module("kafka07c.spark.sessions").get_or_create(app, master, conf)
+    register(spark)
+    return spark
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``spark.read.format("kafka07")`` known to a session of the caller's own.
+
+    Its workers have to find this package: the Python in PYSPARK_PYTHON needs kafka07c installed on every node.
+    """
+    spark.dataSource.register(_module("kafka07c.spark.source").Kafka07DataSource)
+
+
+def _module(name: str) -> ModuleType:
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing in ("pyspark", "py4j", "pyarrow", "pandas"):
+            raise MissingExtraError(
+                f"{missing} is not installed, and Spark needs it: pip install 'kafka07c[spark]'"
+            ) from None
+        raise

@@ -1,0 +1,429 @@
+"""``kafka07c ingest``: everything that a source has, into an output folder of Parquet files, by tasks of Spark.
+
+The driver plans ranges (a partition's new part, cut at its segments), tasks write one staged file each (see
+``writer``), and the driver commits what fits together (see ``manifest``). Spark schedules and moves no rows.
+
+A run takes what was there when it began. A partition goes on where its last commit ended, once the last entry before
+that is found unchanged. Of a partition whose tasks did not all succeed, the part before the first failure counts.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kafka07c._views import MessageSet
+from kafka07c.cluster import TopicPartition
+from kafka07c.errors import (
+    BrokerConnectionError,
+    CorruptMessageError,
+    KafkaError,
+    OffsetOutOfRangeError,
+    SourceChangedError,
+    ZooKeeperError,
+)
+from kafka07c.ranges import Range, Source
+from kafka07c.spark.manifest import CorruptRange, DataFile, LastEntry, Output, PartitionRun, Position, data_path
+from kafka07c.spark.writer import COMPRESSIONS, Progress, RangeResult, write_range
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["IngestReport", "PartitionReport", "ingest"]
+
+#: seconds between two looks at how far the tasks are
+_PROGRESS_INTERVAL = 0.2
+
+
+@dataclass(slots=True)
+class PartitionReport:
+    """What a run did with one partition.
+
+    ``start`` .. ``end``: the offsets taken; ``bytes`` of them were read, damaged ranges left out; ``seconds``: the time
+    of its tasks, added up; ``first_offset``, ``last_offset``: of the first and the last message (None: no message).
+    ``corrupt``: the ranges skipped. ``failure``: why the run did not get to the end that it had set out for; a
+    CorruptMessageError when a corrupt entry stopped it.
+    """
+
+    topic: str
+    broker: int
+    partition: int
+    start: int
+    end: int
+    messages: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    first_offset: int | None = None
+    last_offset: int | None = None
+    corrupt: list[CorruptRange] = field(default_factory=list)
+    files: list[DataFile] = field(default_factory=list)
+    last: LastEntry | None = None
+    failure: Exception | None = None
+
+    @property
+    def tp(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.broker, self.partition)
+
+    @property
+    def stopped_by_corruption(self) -> bool:
+        return isinstance(self.failure, CorruptMessageError)
+
+    @property
+    def corrupt_entries(self) -> int:
+        """Corrupt entries met: those skipped, and the one that stopped the partition."""
+        return len(self.corrupt) + self.stopped_by_corruption
+
+    def to_run(self) -> PartitionRun:
+        return PartitionRun(
+            topic=self.topic, broker=self.broker, partition=self.partition, start=self.start, end=self.end,
+            messages=self.messages, bytes=self.bytes, last=self.last, corrupt=tuple(self.corrupt),
+            complete=self.failure is None, reason=None if self.failure is None else str(self.failure),
+            files=tuple(self.files),
+        )  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "topic": self.topic, "broker": self.broker, "partition": self.partition,
+            "start": self.start, "end": self.end, "messages": self.messages, "bytes": self.bytes,
+            "seconds": round(self.seconds, 3), "first_offset": self.first_offset, "last_offset": self.last_offset,
+            "corrupt": [{"start": bad.start, "end": bad.end, "reason": bad.reason} for bad in self.corrupt],
+            "complete": self.failure is None, "reason": None if self.failure is None else str(self.failure),
+            "files": [file.path for file in self.files],
+        }  # fmt: skip
+
+
+@dataclass(slots=True)
+class IngestReport:
+    """What a run did. ``manifest`` is its number, None when there was nothing to commit; ``seconds`` by the clock."""
+
+    out: Path
+    source: str
+    manifest: int | None
+    seconds: float
+    partitions: list[PartitionReport]
+
+    @property
+    def messages(self) -> int:
+        return sum(each.messages for each in self.partitions)
+
+    @property
+    def bytes(self) -> int:
+        return sum(each.bytes for each in self.partitions)
+
+    @property
+    def corrupt(self) -> bool:
+        """A corrupt entry stopped a partition."""
+        return any(each.stopped_by_corruption for each in self.partitions)
+
+    @property
+    def incomplete(self) -> bool:
+        """A partition failed for another reason than a corrupt entry: running again may go further."""
+        return any(each.failure is not None and not each.stopped_by_corruption for each in self.partitions)
+
+    @property
+    def unreachable(self) -> bool:
+        """Nothing was read, because no partition could be reached."""
+        return bool(self.partitions) and all(
+            isinstance(each.failure, (BrokerConnectionError, ZooKeeperError)) and each.end == each.start
+            for each in self.partitions
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "out": str(self.out), "source": self.source, "manifest": self.manifest, "messages": self.messages,
+            "bytes": self.bytes, "seconds": round(self.seconds, 3),
+            "partitions": [each.to_dict() for each in self.partitions],
+        }  # fmt: skip
+
+
+class IncompleteError(KafkaError):
+    """A range was not read to its end for a reason outside the data: its task was lost, or the run was stopped."""
+
+
+def ingest(
+    source: Source,
+    topics: Iterable[str],
+    out: str | os.PathLike,
+    *,
+    on_corrupt: str = "stop",
+    compression: str = "snappy",
+    master: str = "local[*]",
+    spark: SparkSession | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> IngestReport:
+    """Reads ``topics`` of ``source`` up to the end that they have now, and commits them to the folder ``out``.
+
+    ``on_corrupt``: "stop" ends a partition before its first corrupt entry, "skip" leaves the entry out (of a damaged
+    wrapper the messages before the first bad one are taken) and writes the range into the manifest. ``compression``:
+    one of ``COMPRESSIONS``. ``spark``: a session to use; without it one is made for ``master``, only if there is
+    something to read, and stopped. ``progress(bytes done, bytes in all)`` is called a few times a second from a thread
+    of its own.
+
+    What goes wrong with one partition is in the report, and what the others have is committed. Raised are, before
+    anything is read: UnknownTopicError, ManifestError (``out`` is locked, or holds something else), SourceChangedError (the source is
+    not what earlier runs read), BrokerConnectionError or ZooKeeperError (nobody there to ask).
+    """
+    if compression not in COMPRESSIONS:
+        raise ValueError(f"compression is one of {', '.join(COMPRESSIONS)}, not {compression!r}")
+    if on_corrupt not in ("stop", "skip"):
+        raise ValueError(f"on_corrupt is stop or skip, not {on_corrupt!r}")
+    began = time.perf_counter()
+    # asked before the folder is made: a wrong name or address leaves nothing behind
+    partitions = [tp for topic in dict.fromkeys(topics) for tp in source.partitions(topic)]
+    with Output(out) as output:
+        plans = _plan(source, partitions, output)
+        ranges = [range for plan in plans for range in plan.ranges]
+        manifest = None
+        if ranges:
+            stage = output.stage()
+            with _reporting(stage, sum(range.size for range in ranges), progress):
+                results = _run(source, ranges, stage, on_corrupt, compression, master, spark)
+            for plan in plans:
+                _assemble(plan, results, stage.name)
+            runs = [plan.report.to_run() for plan in plans if plan.report.end > plan.report.start]
+            if runs:
+                manifest = output.commit(stage, source.name, on_corrupt, runs).number
+        reports = [plan.report for plan in plans]
+    return IngestReport(Path(out), source.name, manifest, time.perf_counter() - began, reports)
+
+
+# --- planning -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Plan:
+    report: PartitionReport
+    ranges: list[Range]
+
+
+def _plan(source: Source, partitions: list[TopicPartition], output: Output) -> list[_Plan]:
+    """What to read of each partition; also of those that earlier runs read and the source does not list any more."""
+    topics = {tp.topic for tp in partitions}
+    missing = [tp for tp in output.positions if tp.topic in topics and tp not in set(partitions)]
+    plans = []
+    recognized = 0
+    for tp in sorted({*partitions, *missing}):
+        position = output.positions.get(tp)
+        start = position.end if position else 0
+        plan = _Plan(PartitionReport(*tp, start=start, end=start), [])
+        plans.append(plan)
+        try:
+            if tp in missing:
+                raise IncompleteError(f"{tp} was read by an earlier run and is not there now: is its broker down?")
+            earliest, latest = source.bounds(tp)
+            if position is None:
+                plan.report.start = plan.report.end = start = earliest
+            else:
+                recognized += _check_unchanged(source, tp, position, earliest, latest)
+            plan.ranges = source.split(Range(*tp, start, latest))
+        except BrokerConnectionError as error:
+            plan.report.failure = error
+        except IncompleteError as error:
+            plan.report.failure = error
+    if output.source not in (None, source.name) and not recognized:
+        raise SourceChangedError(
+            f"{output.path} was read from {output.source}, and nothing of that is found again in {source.name}:"
+            " give another output folder"
+        )
+    return plans
+
+
+def _check_unchanged(source: Source, tp: TopicPartition, position: Position, earliest: int, latest: int) -> bool:
+    """Compares the last entry read with what is there now; False if there is none to compare.
+
+    Raises SourceChangedError: it differs, or the log ends before it, or begins after where the run has to go on.
+    """
+    place = {"topic": tp.topic, "broker": tp.broker, "partition": tp.partition}
+    if latest < position.end:
+        raise SourceChangedError(
+            f"the log ends at {latest}, but an earlier run read it up to here: it was cut, or is another log",
+            offset=position.end, **place,
+        )  # fmt: skip
+    if earliest > position.end:
+        raise SourceChangedError(
+            f"the next run goes on here, but the log now begins at {earliest}: what lies between is gone;"
+            " give another output folder to take what is left",
+            offset=position.end, **place,
+        )  # fmt: skip
+    last = position.last
+    if last is None or last.offset < earliest:
+        return False
+    try:
+        found = _entry_at(source, Range(*tp, last.offset, last.next_offset))
+    except (CorruptMessageError, OffsetOutOfRangeError) as error:
+        found = error.reason
+    if found != last:
+        raise SourceChangedError(
+            f"an earlier run read an entry of CRC {last.crc:#010x} here that ends at {last.next_offset}; now there is"
+            f" {_describe(found)}: another log, or a rewritten one",
+            offset=last.offset, **place,
+        )  # fmt: skip
+    return True
+
+
+def _entry_at(source: Source, range: Range) -> LastEntry | None:
+    for each in source.read(range):
+        if each.valid_bytes:
+            stored = MessageSet(each.data[: each.valid_bytes], each.base_offset, shallow=True)[0]
+            return LastEntry(stored.offset, stored.next_offset, stored.crc)
+        if each.error is not None:
+            raise each.error
+    return None
+
+
+def _describe(found: LastEntry | str | None) -> str:
+    if isinstance(found, LastEntry):
+        return f"one of CRC {found.crc:#010x} that ends at {found.next_offset}"
+    return "none" if found is None else f"none ({found})"
+
+
+# --- running ------------------------------------------------------------------------------------------------------
+
+
+def _run(
+    source: Source,
+    ranges: list[Range],
+    stage: Path,
+    on_corrupt: str,
+    compression: str,
+    master: str,
+    spark: SparkSession | None,
+) -> dict[Range, RangeResult]:
+    """Runs one task per range; results by range. A task that was lost has a result with a failure, or none.
+
+    Results come back through an accumulator, so that those of finished tasks are there even if the job fails.
+    """
+    with _session(spark, master) as session:
+        context = session.sparkContext
+        results = context.accumulator([], _listed())
+        # the longest first: the last task to start should not be the longest
+        tasks = sorted(enumerate(ranges), key=lambda task: -task[1].size)
+
+        def work(items: Iterator[tuple[int, Range]]) -> None:
+            for slot, range in items:
+                results.add(
+                    [write_range(source, range, stage, slot, on_corrupt=on_corrupt, compression=compression)]
+                )
+
+        lost: Exception | None = None
+        try:
+            context.parallelize(tasks, len(tasks)).foreachPartition(work)
+        except KeyboardInterrupt:
+            lost = IncompleteError("the run was interrupted")
+        except Exception as error:  # whatever Spark says: what its other tasks have finished counts
+            lost = IncompleteError(f"Spark gave up on a task: {_first_line(error)}")
+        finished = {result.range: result for result in list(results.value)}
+    if lost is not None:
+        for range in ranges:
+            finished.setdefault(range, RangeResult(range, range.start, failure=lost))
+    return finished
+
+
+@contextmanager
+def _session(spark: SparkSession | None, master: str) -> Iterator[SparkSession]:
+    if spark is not None:
+        yield spark
+        return
+    from kafka07c.spark.session import session
+
+    spark = session(app="kafka07c ingest", master=master)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _listed():
+    from pyspark.accumulators import AccumulatorParam
+
+    class Listed(AccumulatorParam):
+        """Lists, joined."""
+
+        def zero(self, value: list) -> list:
+            return []
+
+        def addInPlace(self, value1: list, value2: list) -> list:  # noqa: N802 - pyspark's name
+            value1.extend(value2)
+            return value1
+
+    return Listed()
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+
+
+@contextmanager
+def _reporting(stage: Path, total: int, progress: Callable[[int, int], None] | None) -> Iterator[None]:
+    """Calls ``progress`` while the block runs, and once more at its end."""
+    if progress is None:
+        yield
+        return
+    ended = threading.Event()
+    with Progress(stage) as file:
+
+        def watch() -> None:
+            while not ended.wait(_PROGRESS_INTERVAL):
+                progress(file.total(), total)
+
+        thread = threading.Thread(target=watch, name="kafka07c-ingest-progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+            progress(file.total(), total)
+
+
+# --- putting together ---------------------------------------------------------------------------------------------
+
+
+def _assemble(plan: _Plan, results: dict[Range, RangeResult], stage: str) -> None:
+    """Takes the results of a partition's ranges into its report, in order, up to the first that does not fit."""
+    report = plan.report
+    for range in plan.ranges:
+        result = results.get(range)
+        if result is None:
+            report.failure = IncompleteError(f"{range}: its task did not report back")
+            return
+        report.seconds += result.seconds
+        if result.failure is not None:
+            report.failure = result.failure
+            return
+        _take(report, result, stage)
+        if result.stopped is not None:
+            report.failure = result.stopped
+            return
+        if report.end != range.end and range is not plan.ranges[-1]:
+            report.failure = CorruptMessageError(
+                f"a segment ends here, and the next begins at {range.end}",
+                topic=range.topic, broker=range.broker, partition=range.partition, offset=report.end,
+            )  # fmt: skip
+            return
+
+
+def _take(report: PartitionReport, result: RangeResult, stage: str) -> None:
+    report.end = result.end
+    report.messages += result.messages
+    report.bytes += result.bytes
+    report.corrupt += result.corrupt
+    report.last = result.last or report.last
+    if result.staged is not None:
+        if report.first_offset is None:
+            report.first_offset = result.first_offset
+        report.last_offset = result.last_offset
+        report.files.append(
+            DataFile(
+                path=data_path(*report.tp, result.range.start, result.end), staged=f"{stage}/{result.staged}",
+                start=result.range.start, end=result.end, rows=result.messages, bytes=result.file_bytes,
+            )  # fmt: skip
+        )
