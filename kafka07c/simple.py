@@ -1,0 +1,511 @@
+"""SimpleConsumer and SyncProducer: one broker each, no ZooKeeper, no group, no state but the connection."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from threading import RLock
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from kafka07c import config
+from kafka07c._build import build_message_set
+from kafka07c._views import MessageSet
+from kafka07c.connection import Connection, Dialogue, Question
+from kafka07c.errors import (
+    BrokerConnectionError,
+    BrokerError,
+    CorruptMessageError,
+    InvalidTopicError,
+    MessageTooLargeError,
+    ProtocolError,
+    error_for_code,
+)
+from kafka07c.protocol import (
+    LATEST,
+    FetchRequest,
+    MultiFetchRequest,
+    MultiProduceRequest,
+    OffsetsRequest,
+    ProduceData,
+    ProduceRequest,
+    check_partition,
+    check_topic,
+    decode_fetch_response,
+    decode_multifetch_response,
+    decode_offsets_response,
+)
+
+__all__ = ["SimpleConsumer", "SyncProducer"]
+
+_INT32_MAX = 2**31 - 1
+
+#: a smaller fetch cannot hold a size field: 0.7.2 answers it with nothing, for ever
+_MIN_FETCH_BYTES = 4
+
+#: how many answers may end inside their first entry before it is called corrupt, whatever the log's end
+_SHORT_ANSWERS = 3
+
+#: segment starts to ask for when it matters where segments end
+_MAX_SEGMENTS = 100_000
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+T = TypeVar("T")
+
+
+class _Client:
+    """What the two have in common: a connection, a lock, an end."""
+
+    def __init__(self, connection: Connection):
+        self._connection = connection
+        self._lock = RLock()
+
+    @property
+    def host(self) -> str:
+        return self._connection.host
+
+    @property
+    def port(self) -> int:
+        return self._connection.port
+
+    def close(self) -> None:
+        """Close the connection. A later call connects again."""
+        with self._lock:
+            self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "connected" if self._connection.is_open else "not connected"
+        return f"<{type(self).__name__} {self._connection.name}, {state}>"
+
+
+@dataclass(frozen=True, slots=True)
+class _SentFetch:
+    request: FetchRequest
+    max_message_bytes: int
+    question: Question
+
+
+class SimpleConsumer(_Client):
+    """Reads from one broker: fetch, multifetch, offsets, and fetches sent ahead.
+
+    ``broker``: the broker's id, if known; it goes into message sets and errors. ``connect_timeout``: seconds to
+    connect. ``timeout``: seconds for each operation on the socket. ``max_inflated_bytes``: what one stored entry may
+    inflate to. Connects when first used, and again when the connection was lost: what the broker had not answered by
+    then is asked once more, for reading twice does no harm. What timed out is not.
+
+    Raises BrokerConnectionError (the broker cannot be reached, or ended the connection, twice), BrokerTimeoutError,
+    ProtocolError (what came is not 0.7), each naming host and port; for each error code a BrokerError of its own class,
+    naming topic, partition and offset; ValueError for arguments that make no sense.
+
+    The bytes of an answer are read once, from the kernel into a buffer that the message set then owns.
+
+    Threads: each call holds a lock, so a consumer may be shared and its calls take turns. ``send_fetch`` and
+    ``receive`` go by their order, and so belong to one thread.
+
+    Fetches sent ahead::
+
+        consumer.send_fetch("clicks", 0, offset)
+        while consumer.pending:
+            messages = consumer.receive()
+            if messages.next_offset > offset:
+                offset = messages.next_offset
+                consumer.send_fetch("clicks", 0, offset)  # the next answer is on its way ...
+            work_with(messages)                           # ... while this one is worked with
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        broker: int | None = None,
+        connect_timeout: float = config.CONNECT_TIMEOUT,
+        timeout: float = config.SOCKET_TIMEOUT,
+        max_inflated_bytes: int = config.MAX_INFLATED_BYTES,
+    ):
+        super().__init__(Connection(host, port, connect_timeout=connect_timeout, timeout=timeout))
+        self.broker = broker
+        self._max_inflated_bytes = max_inflated_bytes
+        self._dialogue = Dialogue(self._connection)
+        self._ahead: deque[_SentFetch] = deque()
+
+    def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        max_bytes: int = config.FETCH_BYTES,
+        *,
+        max_message_bytes: int = config.MAX_FETCH_MESSAGE_BYTES,
+    ) -> MessageSet:
+        """The messages from ``offset`` on, in about ``max_bytes`` of log (at least 4); go on at ``next_offset``.
+
+        Only whole entries count. When the first one does not fit, and only then, the broker is asked again for as much
+        as its size field announces; above ``max_message_bytes`` that is a MessageTooLargeError at once, with offset
+        and size. At the log's end the set is empty and ``next_offset`` is ``offset``: there is nothing more yet. (An
+        empty set that moves on is a wrapper with nothing in it.) The end is that of what the broker has *flushed*. A
+        topic that it does not know is an empty log, at any offset. No answer goes past the end of a segment.
+
+        A damaged entry ends the set: the error is in ``error``, and raised by iterating (see MessageSet). An entry that
+        runs past the end of its segment or of the log is damage too; the Scala consumer fetches it for ever.
+        ``error.next_offset`` is where a good entry or the end follows the damaged one; if need be it is looked up.
+
+        Raises OffsetOutOfRangeError, WrongPartitionError, UnknownError (an illegal topic), and see the class.
+        """
+        with self._lock:
+            return self._received(self._sent_fetch(topic, partition, offset, max_bytes, max_message_bytes))
+
+    def multifetch(
+        self, requests: Iterable[FetchRequest], *, max_message_bytes: int = config.MAX_FETCH_MESSAGE_BYTES
+    ) -> list[MessageSet]:
+        """One message set per request, in their order, all asked for at once.
+
+        Each part stands for itself: one that the broker refused, or whose first message is above ``max_message_bytes``,
+        is an empty set with that refusal as its ``error``; one whose first message does not fit is fetched again
+        alone, as ``fetch`` does. The sets share one buffer, which lives as long as any of them.
+        """
+        requests = tuple(requests)
+        for request in requests:
+            _check_fetch(request, max_message_bytes)
+        if not requests:
+            return []
+        limit = min(2 + sum(6 + request.max_bytes for request in requests), _INT32_MAX)
+        with self._lock:
+            question = self._dialogue.ask(MultiFetchRequest(requests).encode(), limit)
+            code, parts = self._decoded(decode_multifetch_response, question, len(requests))
+            if code:
+                raise error_for_code(code, f"{self._refused('a multifetch')} with error code {code}", broker=self.broker)
+            return [
+                self._part(request, code, data, max_message_bytes)
+                for request, (code, data) in zip(requests, parts, strict=True)
+            ]
+
+    def get_offsets_before(
+        self, topic: str, partition: int, time: int | datetime, max_offsets: int = 1
+    ) -> list[int]:
+        """Up to ``max_offsets`` offsets at which a fetch can begin, descending.
+
+        ``time`` LATEST: the end of what is flushed, then the segments' starts. EARLIEST: the log's start. Else
+        milliseconds since 1970 UTC, or a datetime (one without a time zone is taken as UTC; what is finer than a
+        millisecond is cut off; before 1970 is 1970): the starts of the segments last modified at or before then. That
+        is a *lower bound*, by the files' times and no finer than segments; messages of 0.7 carry no time.
+
+        A topic that the broker does not know gives [0], or [] for a time. For a partition that the topic does not have
+        0.7.2 closes the connection: a BrokerConnectionError. What it would refuse whatever it holds is an
+        InvalidTopicError (the name, a partition below 0) or a ValueError (``max_offsets`` below 0), and not sent.
+        """
+        check_topic(topic)
+        if partition < 0:
+            raise InvalidTopicError(f"partition {partition} of topic {topic!r} is none: they are 0 and up")
+        if not 0 <= max_offsets <= _INT32_MAX:
+            raise ValueError(f"max_offsets is {max_offsets}; it goes from 0 to {_INT32_MAX}")
+        request = OffsetsRequest(topic, partition, _milliseconds(time), max_offsets)
+        with self._lock:
+            return self._offsets(request)
+
+    def send_fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        max_bytes: int = config.FETCH_BYTES,
+        *,
+        max_message_bytes: int = config.MAX_FETCH_MESSAGE_BYTES,
+    ) -> None:
+        """Send a fetch and do not wait for it: a later ``receive`` gives its set. Arguments as for ``fetch``.
+
+        Several may be on their way. A call of another kind in between first takes in the answers that are due, and
+        keeps them. The broker answers one request after the other, and waits while nobody reads.
+        """
+        with self._lock:
+            self._ahead.append(self._sent_fetch(topic, partition, offset, max_bytes, max_message_bytes))
+
+    def receive(self) -> MessageSet:
+        """The message set of the earliest fetch sent ahead and not received yet; RuntimeError if there is none.
+
+        Each fetch that was sent ahead is received once: it returns or raises what ``fetch`` would have. When the
+        connection is lost for good, that goes for each fetch that was on its way.
+        """
+        with self._lock:
+            if not self._ahead:
+                raise RuntimeError("no fetch was sent ahead: call send_fetch() before receive()")
+            return self._received(self._ahead.popleft())
+
+    @property
+    def pending(self) -> int:
+        """How many fetches were sent ahead and not received yet."""
+        return len(self._ahead)
+
+    def close(self) -> None:
+        """Close the connection and forget the fetches sent ahead. A later call connects again."""
+        with self._lock:
+            self._ahead.clear()
+            self._dialogue.give_up("the consumer was closed")
+
+    # --- one fetch, until there is something to return
+
+    def _sent_fetch(
+        self, topic: str, partition: int, offset: int, max_bytes: int, max_message_bytes: int
+    ) -> _SentFetch:
+        request = FetchRequest(topic, partition, offset, max_bytes)
+        _check_fetch(request, max_message_bytes)
+        return _SentFetch(request, max_message_bytes, self._ask_fetch(request))
+
+    def _ask_fetch(self, request: FetchRequest) -> Question:
+        return self._dialogue.ask(request.encode(), 2 + request.max_bytes)
+
+    def _received(self, sent: _SentFetch) -> MessageSet:
+        code, data = self._decoded(decode_fetch_response, sent.question)
+        return self._complete(sent.request, code, data, sent.max_message_bytes)
+
+    def _part(self, request: FetchRequest, code: int, data: memoryview, max_message_bytes: int) -> MessageSet:
+        try:
+            return self._complete(request, code, data, max_message_bytes)
+        except (BrokerError, MessageTooLargeError) as error:
+            return self._message_set(request, b"").with_error(error.with_traceback(None))
+
+    def _complete(self, request: FetchRequest, code: int, data: memoryview, max_message_bytes: int) -> MessageSet:
+        """The set to return for an answer."""
+        messages = self._progress(request, code, data, max_message_bytes)
+        if messages.error is not None and messages.error.next_offset is None:
+            messages = self._with_next_offset(request, messages, max_message_bytes)
+        return messages
+
+    def _progress(self, request: FetchRequest, code: int, data: memoryview, max_message_bytes: int) -> MessageSet:
+        """The set for an answer. Asks again while it holds no whole entry though there is one to come."""
+        short_answers = 0
+        while True:
+            self._check_answer(request, code, data)
+            messages = self._message_set(request, data)
+            if messages.valid_bytes or messages.error is not None or not data:
+                return messages
+            if len(data) == request.max_bytes:
+                request = replace(request, max_bytes=self._announced_bytes(request, data, max_message_bytes))
+            else:
+                # The broker had no more to give, and it flushes whole sets and cuts segments between entries. So this
+                # is damage, unless the log was seen while it changed: look once more, but not for ever.
+                short_answers += 1
+                if short_answers == _SHORT_ANSWERS or request.offset + len(data) in self._boundaries(request):
+                    return messages.with_error(self._endless(request, data))
+            code, data = self._decoded(decode_fetch_response, self._ask_fetch(request))
+
+    def _check_answer(self, request: FetchRequest, code: int, data: memoryview) -> None:
+        if code:
+            raise error_for_code(code, f"{self._refused('a fetch')} with error code {code}", **self._place(request))
+        if len(data) > request.max_bytes:
+            raise ProtocolError(
+                f"broker {self._connection.name} sent {len(data)} bytes of topic {request.topic!r} partition "
+                f"{request.partition} where it was asked for {request.max_bytes}"
+            )
+
+    def _message_set(self, request: FetchRequest, data: bytes | memoryview) -> MessageSet:
+        return MessageSet(
+            data,
+            max(request.offset, 0),  # no set begins below 0; a broker's refusal of such an offset is told by its error
+            topic=request.topic,
+            broker=self.broker,
+            partition=request.partition,
+            max_inflated_bytes=self._max_inflated_bytes,
+        )
+
+    def _announced_bytes(self, request: FetchRequest, data: memoryview, max_message_bytes: int) -> int:
+        size = _size_field(data)
+        if size > max_message_bytes:
+            raise MessageTooLargeError(
+                f"a message of {size} bytes is above max_message_bytes, which is {max_message_bytes}",
+                size=size,
+                max_message_bytes=max_message_bytes,
+                **self._place(request),
+            )
+        return 4 + size
+
+    def _endless(self, request: FetchRequest, data: memoryview) -> CorruptMessageError:
+        found = f"its size field is {_size_field(data)}" if len(data) >= 4 else "its size field is cut"
+        reason = f"corrupt entry: {found}, and the log or its segment ends {len(data)} bytes after the entry's start"
+        return CorruptMessageError(reason, **self._place(request))
+
+    def _boundaries(self, request: FetchRequest) -> list[int]:
+        """Where segments start, and the end of what is flushed. No entry goes across."""
+        return self._offsets(OffsetsRequest(request.topic, request.partition, LATEST, _MAX_SEGMENTS))
+
+    # --- what follows a damaged entry
+
+    def _with_next_offset(self, request: FetchRequest, messages: MessageSet, max_message_bytes: int) -> MessageSet:
+        """The set, its error's ``next_offset`` found where what follows the damaged entry was not in the answer."""
+        error = messages.error
+        entry = messages.data[messages.valid_bytes :]
+        if len(entry) < 4 or _size_field(entry) < 5:
+            return messages
+        following = replace(request, offset=error.offset + 4 + _size_field(entry))
+        at_boundary = following.offset in self._boundaries(following)
+        if not at_boundary and not self._begins_good_entry(following, max_message_bytes):
+            return messages
+        place = self._place(request) | {"offset": error.offset}
+        return messages.with_error(CorruptMessageError(error.reason, next_offset=following.offset, **place))
+
+    def _begins_good_entry(self, request: FetchRequest, max_message_bytes: int) -> bool:
+        try:
+            code, data = self._decoded(decode_fetch_response, self._ask_fetch(request))
+            return self._progress(request, code, data, max_message_bytes).valid_bytes > 0
+        except (BrokerError, MessageTooLargeError):
+            return False
+
+    # --- questions and answers
+
+    def _offsets(self, request: OffsetsRequest) -> list[int]:
+        limit = min(6 + 8 * request.max_offsets, _INT32_MAX)
+        # 0.7.2 answers OFFSETS of a topic that it does not know with one offset even when none is asked for.
+        try:
+            question = self._dialogue.ask(request.encode(), max(limit, 14))
+            code, offsets = self._decoded(decode_offsets_response, question)
+        except BrokerConnectionError as error:
+            what = f"the offsets of topic {request.topic!r} partition {request.partition}"
+            raise type(error)(f"{error}; it was asked for {what}") from error
+        if code:
+            place = {"topic": request.topic, "broker": self.broker, "partition": request.partition}
+            raise error_for_code(code, f"{self._refused('to give offsets')} with error code {code}", **place)
+        return offsets
+
+    def _decoded(self, decode: Callable[..., T], question: Question, *arguments: int) -> T:
+        frame = self._dialogue.answer(question)
+        try:
+            return decode(frame, *arguments)
+        except ProtocolError as error:
+            raise ProtocolError(f"broker {self._connection.name}: {error}") from error
+
+    def _refused(self, what: str) -> str:
+        return f"broker {self._connection.name} refused {what}"
+
+    def _place(self, request: FetchRequest) -> dict[str, Any]:
+        return {
+            "topic": request.topic,
+            "broker": self.broker,
+            "partition": request.partition,
+            "offset": request.offset,
+        }
+
+
+class SyncProducer(_Client):
+    """Writes to one broker, and returns when the bytes are handed to this machine's kernel.
+
+    0.7 never answers a produce request. What it refuses it drops, in silence or by closing the connection with all
+    that was on its way. So what can be known to be refused is refused here, before anything is sent: a stored payload
+    above ``max_message_bytes`` (the broker's ``max.message.size``, after compression), a request above
+    ``max_request_bytes`` (its ``max.socket.request.bytes``), an illegal topic name, a partition below -1. What cannot be
+    known: whether the topic has the partition, and whether the broker lives long enough. *Written* is all that can be
+    said of a message; read it back if that matters.
+
+    Before each request the connection is looked at: one that the broker has closed meanwhile is made anew, so nothing
+    is written into it. A request is never sent twice: when the connection fails under one, the BrokerConnectionError
+    says so, and whether to send again is the caller's choice between losing and doubling.
+
+    ``connect_timeout``: seconds to connect; after a loss, tries go on that long, with growing pauses. ``timeout``: seconds for
+    each operation on the socket. Connects when first used.
+
+    Threads: each request is sent under a lock; a producer may be shared.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        max_message_bytes: int = config.MAX_MESSAGE_BYTES,
+        max_request_bytes: int = config.MAX_REQUEST_BYTES,
+        connect_timeout: float = config.CONNECT_TIMEOUT,
+        timeout: float = config.SOCKET_TIMEOUT,
+    ):
+        super().__init__(Connection(host, port, connect_timeout=connect_timeout, timeout=timeout))
+        self._max_message_bytes = max_message_bytes
+        self._max_request_bytes = max_request_bytes
+
+    def send(self, topic: str, partition: int, payloads: Any, codec: Any = "none", *, offsets: Any = None) -> None:
+        """Send messages to one partition, -1 for one that the broker picks; with a codec, all in one wrapper.
+
+        ``payloads``: bytes-like objects, or an Arrow binary or string column, or with ``offsets`` (n + 1 integers) one
+        buffer that holds them all; see ``build_message_set``. No payloads at all is a request too: it makes the topic.
+
+        Raises MessageTooLargeError, InvalidTopicError (nothing was sent), BrokerConnectionError (see the class).
+        """
+        self._write(self._built(ProduceRequest(topic, partition, payloads, codec, offsets)))
+
+    def multisend(self, requests: Iterable[ProduceRequest]) -> None:
+        """Send to several partitions in one request. All are checked first; one refused refuses them all.
+
+        The broker takes them in order; one for a partition that it does not have loses those after it.
+        """
+        parts = tuple(map(self._built, requests))
+        if parts:
+            self._write(MultiProduceRequest(parts))
+
+    def _built(self, request: ProduceRequest) -> ProduceData:
+        check_topic(request.topic)
+        check_partition(request.partition)
+        message_set = build_message_set(request.payloads, request.codec, offsets=request.offsets)
+        self._check_sizes(request, message_set)
+        return ProduceData(request.topic, request.partition, message_set)
+
+    def _check_sizes(self, request: ProduceRequest, message_set: bytes) -> None:
+        sizes = MessageSet(message_set, shallow=True).lengths
+        if not len(sizes) or sizes.max() <= self._max_message_bytes:
+            return
+        largest = int(sizes.argmax())
+        what = f"payload {largest}" if len(sizes) > 1 else "the message as stored (compressed, if it is)"
+        raise MessageTooLargeError(
+            f"{what} has {sizes[largest]} bytes; a broker drops what is above max_message_bytes, "
+            f"{self._max_message_bytes}, and says nothing. Nothing was sent",
+            size=int(sizes[largest]),
+            max_message_bytes=self._max_message_bytes,
+            topic=request.topic,
+            partition=request.partition,
+        )
+
+    def _write(self, request: ProduceData | MultiProduceRequest) -> None:
+        buffers = request.buffers()
+        size = sum(map(len, buffers)) - 4
+        if size > self._max_request_bytes:
+            raise MessageTooLargeError(
+                f"a request of {size} bytes: a broker hangs up on what is above max_request_bytes, "
+                f"{self._max_request_bytes}. Nothing was sent; send fewer messages at once",
+                size=size,
+                max_message_bytes=self._max_request_bytes,
+            )
+        with self._lock:
+            self._connect_if_needed()
+            try:
+                self._connection.send(buffers)
+            except BrokerConnectionError as error:
+                raise type(error)(f"{error}; whether it has the request is unknown, and it is not sent again") from error
+
+    def _connect_if_needed(self) -> None:
+        if not self._connection.is_open or self._connection.peer_closed():
+            self._connection.connect()
+
+
+def _size_field(entry: memoryview) -> int:
+    return int.from_bytes(entry[:4], "big", signed=True)
+
+
+def _check_fetch(request: FetchRequest, max_message_bytes: int) -> None:
+    # The answer's frame, two bytes longer, and a fetch grown to a message, four bytes longer, must fit an int32.
+    if not _MIN_FETCH_BYTES <= request.max_bytes <= _INT32_MAX - 2:
+        raise ValueError(f"max_bytes is {request.max_bytes}; it goes from {_MIN_FETCH_BYTES} to {_INT32_MAX - 2}")
+    if not 0 < max_message_bytes <= _INT32_MAX - 6:
+        raise ValueError(f"max_message_bytes is {max_message_bytes}; it goes from 1 to {_INT32_MAX - 6}")
+
+
+def _milliseconds(time: int | datetime) -> int:
+    """``time`` as the wire has it. Before 1970 nothing was; and -1 and -2 mean something else there."""
+    if not isinstance(time, datetime):
+        return time
+    aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    return max((aware - _EPOCH) // timedelta(milliseconds=1), 0)
