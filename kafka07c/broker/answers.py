@@ -1,14 +1,14 @@
-"""An answer on its way: bytes made here and slices of segment files, sent by the kernel without passing through us."""
+"""An answer on its way: bytes made here, and slices of logs that the kernel sends without their passing through us."""
 
 from __future__ import annotations
 
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from kafka07c.errors import LogError
+from kafka07c.segments import Log, LogSlice
 
 __all__ = ["Answer", "FileSlice"]
 
@@ -21,51 +21,55 @@ _SENDFILE_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class FileSlice:
-    """``count`` bytes of the open file ``fd`` from ``position`` on; whoever made it owns the descriptor."""
+    """``count`` flushed bytes of ``log`` from ``offset`` on, all of one segment.
 
-    fd: int
-    position: int
+    The file is opened when its turn to be sent has come, so that an answer of thousands of parts holds one descriptor.
+    Should retention delete the segment before that, the connection ends in the middle of the answer, as in 0.7.2.
+    """
+
+    log: Log
+    offset: int
     count: int
 
+    def send(self, sock: socket.socket) -> None:
+        with self.log.slice(self.offset, self.count) as opened:
+            if opened.count != self.count:
+                raise LogError(f"{self.log} has {opened.count} bytes at {self.offset}, where it had {self.count}")
+            _send_file(sock, opened)
 
-@dataclass
+
+@dataclass(frozen=True)
 class Answer:
-    """What is sent back for one request. ``files`` holds the descriptors open until :meth:`close`.
-
-    ``then_close``: the connection ends after it, as 0.7.2 does where it breaks in the middle of an answer.
-    """
+    """What is sent back for one request. ``then_close``: the connection ends after it, as 0.7.2 does where it breaks in
+    the middle of an answer."""
 
     pieces: list[bytes | FileSlice]
     then_close: bool = False
-    files: ExitStack = field(default_factory=ExitStack)
-
-    def close(self) -> None:
-        self.files.close()
 
     def send(self, sock: socket.socket, limit: int | None = None) -> None:
         """Send it whole, or its first ``limit`` bytes. OSError where the peer has gone."""
-        pieces = [piece for piece in self._cut(limit) if not isinstance(piece, FileSlice) or piece.count]
+        pieces = self.pieces if limit is None else list(self._cut(limit))
         for number, piece in enumerate(pieces, 1):
             if isinstance(piece, FileSlice):
-                _send_file(sock, piece)
+                piece.send(sock)
             else:
                 sock.sendall(piece, 0 if number == len(pieces) else _MORE_FOLLOWS)
 
-    def _cut(self, limit: int | None) -> Iterator[bytes | FileSlice]:
-        left = float("inf") if limit is None else limit
+    def _cut(self, limit: int) -> Iterator[bytes | FileSlice]:
         for piece in self.pieces:
-            size = piece.count if isinstance(piece, FileSlice) else len(piece)
-            if size > left:
-                if isinstance(piece, FileSlice):
-                    yield FileSlice(piece.fd, piece.position, left)
-                else:
-                    yield piece[:left]
+            if isinstance(piece, FileSlice):
+                size = piece.count
+                piece = replace(piece, count=min(size, limit))
+            else:
+                size = len(piece)
+                piece = piece[:limit]
+            if not limit:
                 return
             yield piece
-            left -= size
+            limit -= min(size, limit)
 
 
-def _send_file(sock: socket.socket, piece: FileSlice) -> None:
+def _send_file(sock: socket.socket, piece: LogSlice) -> None:
     position, left = piece.position, piece.count
     while left:
         sent = os.sendfile(sock.fileno(), piece.fd, position, min(left, _SENDFILE_BYTES))

@@ -11,7 +11,7 @@ import socket
 import threading
 from collections.abc import Callable
 
-from kafka07c.errors import ProtocolError
+from kafka07c.errors import KafkaError, ProtocolError
 
 __all__ = ["Server"]
 
@@ -131,6 +131,8 @@ class Server:
             self._serve(sock)
         except ProtocolError as error:
             logger.info("closing the connection of %s: %s", name, error)
+        except KafkaError as error:
+            logger.warning("closing the connection of %s: %s", name, error)
         except ConnectionError as error:
             logger.debug("the connection of %s ended: %s", name, error)
         except Exception:

@@ -1,0 +1,48 @@
+"""One connection, from its first request to its end: frames in, answers out, and the scripted faults in between."""
+
+from __future__ import annotations
+
+import socket
+
+from kafka07c.broker.faults import Faults
+from kafka07c.broker.handlers import Handlers, describe
+from kafka07c.framing import FrameDecoder
+from kafka07c.protocol import decode_request
+
+__all__ = ["serve"]
+
+
+def serve(sock: socket.socket, handlers: Handlers, faults: Faults, max_request_bytes: int) -> None:
+    """Answer the requests that come in through ``sock``, in order, until either side ends the connection.
+
+    Returns for the connection to be closed; so does every exception: ProtocolError for what is no request or is larger
+    than ``max_request_bytes``, OSError where the peer has gone, anything else from a request that 0.7.2 refuses so.
+    """
+    decoder = FrameDecoder(max_request_bytes)
+    while True:
+        frame = _receive(sock, decoder)
+        if frame is None:
+            return
+        request = decode_request(frame)
+        api, topics = describe(request)
+        if faults.take("close before", api, topics):
+            return
+        if stall := faults.take("stall", api, topics):
+            stall.what.hold()
+        answer = handlers.handle(request)
+        cut = faults.take("cut", api, topics)
+        if answer is not None:
+            answer.send(sock, cut.what if cut else None)
+        if cut or faults.take("close after", api, topics) or (answer is not None and answer.then_close):
+            return
+
+
+def _receive(sock: socket.socket, decoder: FrameDecoder) -> memoryview | None:
+    """The next frame; None at the end of the stream, be it between two frames or inside one."""
+    while True:
+        count = sock.recv_into(decoder.buffer())
+        if not count:
+            return None
+        frame = decoder.advance(count)
+        if frame is not None:
+            return frame
