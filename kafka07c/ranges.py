@@ -7,9 +7,9 @@ Spark tasks, ``kafka07c ingest`` and ``kafka07c cat`` all read through this; not
 Corruption
     A damaged entry ends the message set that it is in: `MessageSet.error` is a `CorruptMessageError`, and the messages
     before it are in `MessageSet.good()`. With ``on_corrupt="stop"`` that set is the last. With ``"skip"`` reading goes
-    on, and ``error.offset`` .. ``error.next_offset`` is then the stretch that was skipped, always filled in: up to where
-    the damaged entry ends if its length can be believed, else to the next segment's start, else to the range's end.
-    An entry above the size limit counts as damaged: it is either that, or no 0.7 broker took it.
+    on, and ``error.offset`` .. ``error.next_offset`` is then the stretch that was skipped, always filled in: to the end
+    of the damaged entry if its length can be believed, else to the next segment's start, else to the range's end.
+    An entry above the limit of config.MAX_FETCH_MESSAGE_BYTES counts as damaged.
 """
 
 from __future__ import annotations
@@ -152,9 +152,9 @@ class Source(ABC):
         fetch_bytes: int = config.FETCH_BYTES,
         fail_on_data_loss: bool = True,
     ) -> Iterator[MessageSet]:
-        """The message sets of ``wanted`` in order, each of about ``fetch_bytes`` of log, none with an entry past its end.
+        """The message sets of ``wanted`` in order, each of about ``fetch_bytes`` of log.
 
-        An entry that starts before the range's end comes whole. ``on_corrupt``: "stop" or "skip", see the module's
+        All entries that start before the range's end, whole, and no other. ``on_corrupt``: "stop" or "skip", see the module's
         text. OffsetOutOfRangeError where the partition does not have all of the range (any more), unless
         ``fail_on_data_loss`` is false: then what is left is read, and a warning logged. A set's memory is its own.
         """
@@ -413,7 +413,7 @@ def _find_directories(roots: list[tuple[int, Path]]) -> dict[TopicPartition, Pat
     for broker, root in roots:
         directories = find_logs(root)
         if not directories:
-            raise LogError(f"{str(root)!r} holds no logs: no directory in it is named topic-partition, such as clicks-0")
+            raise LogError(f"no logs in {str(root)!r}: no directory there is named topic-partition, such as clicks-0")
         for directory in directories:
             topic, partition = parse_log_name(directory.name)
             tp = TopicPartition(topic, broker, partition)
@@ -432,9 +432,9 @@ def _starts(log: Log) -> list[int]:
 def _after_damage(
     part: MessageSet, rest: Range, skip: bool, segment_starts: Callable[[], list[int]]
 ) -> tuple[MessageSet, Range]:
-    """``part``, which ends with an error, and what is left to read: nothing, or with ``skip`` what is behind the damage.
+    """``part``, which ends with an error, and what is left to read: with ``skip`` what is behind the damage.
 
-    With ``skip`` the error of the part that is returned tells where that is.
+    The error of the part that is returned tells then where that is. Without ``skip`` nothing is left.
     """
     error = part.error
     next_offset = _believed_end(error)

@@ -15,7 +15,7 @@ from kafka07c.cluster import TopicPartition, parse_partition
 from kafka07c.protocol import EARLIEST, LATEST
 from kafka07c.ranges import Source, open_source
 
-__all__ = ["Assign", "Offsets", "ReadOptions", "Subscribe", "SubscribePattern", "parse"]
+__all__ = ["Assign", "Offsets", "OptionError", "ReadOptions", "Subscribe", "SubscribePattern", "parse"]
 
 _SOURCES = {"kafka07.zookeeper": "zookeeper", "kafka07.brokers": "brokers", "kafka07.logs": "logs"}
 _SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
@@ -23,6 +23,10 @@ _NAMES = (*_SOURCES, *_SUBSCRIPTIONS, "startingOffsets", "endingOffsets", "failO
 
 _OFFSETS_FORM = '"earliest", "latest" or JSON such as {"clicks": {"0-1": 4711}}'
 _ASSIGN_FORM = 'JSON such as {"clicks": ["0-0", "0-1"]}'
+
+
+class OptionError(ValueError):
+    """An option of a query is missing, wrong, or does not fit what is there."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ class ReadOptions:
 
 
 def parse(options: Mapping[str, str]) -> ReadOptions:
-    """The options of a batch query, by their names in any case. ValueError names the option that is wrong, and why.
+    """The options of a batch query, by their names in any case. OptionError names the option that is wrong, and why.
 
     An option that is not known is refused: a misspelt ``startingOffsets`` would otherwise read something else.
     """
@@ -99,7 +103,7 @@ def _by_name(options: Mapping[str, str]) -> dict[str, str]:
         if name.lower() not in names:
             close = difflib.get_close_matches(name.lower(), names, n=1)
             hint = f"did you mean {names[close[0]]}?" if close else f"there are {', '.join(_NAMES)}"
-            raise ValueError(f"format kafka07 has no option {name!r}: {hint}")
+            raise OptionError(f"format kafka07 has no option {name!r}: {hint}")
         given[names[name.lower()]] = value
     return given
 
@@ -110,7 +114,7 @@ def _source(given: Mapping[str, str]) -> dict[str, str]:
     try:
         open_source(**{keyword: given[name]})
     except ValueError as error:
-        raise ValueError(f"option {name}: {error}") from None
+        raise OptionError(f"option {name}: {error}") from None
     return {keyword: given[name]}
 
 
@@ -118,17 +122,17 @@ def _subscription(given: Mapping[str, str]) -> Subscribe | SubscribePattern | As
     name = _exactly_one(given, _SUBSCRIPTIONS)
     value = given[name].strip()
     if not value:
-        raise ValueError(f"option {name} is empty")
+        raise OptionError(f"option {name} is empty")
     if name == "subscribe":
         topics = tuple(dict.fromkeys(filter(None, map(str.strip, value.split(",")))))
         if not topics:
-            raise ValueError(f"option subscribe is {value!r}: it names no topic")
+            raise OptionError(f"option subscribe is {value!r}: it names no topic")
         return Subscribe(topics)
     if name == "subscribePattern":
         try:
             return SubscribePattern(re.compile(value))
         except re.error as error:
-            raise ValueError(f"option subscribePattern is {value!r}: no regular expression: {error}") from None
+            raise OptionError(f"option subscribePattern is {value!r}: no regular expression: {error}") from None
     return Assign(_assigned(value))
 
 
@@ -137,10 +141,10 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
     assigned = []
     for topic, names in topics.items():
         if not isinstance(names, list):
-            raise ValueError(f"option assign: topic {topic!r} has {names!r}, expected {_ASSIGN_FORM}")
+            raise OptionError(f"option assign: topic {topic!r} has {names!r}, expected {_ASSIGN_FORM}")
         assigned += [_partition("assign", topic, name) for name in names]
     if not assigned:
-        raise ValueError(f"option assign is {text!r}: it names no partition, expected {_ASSIGN_FORM}")
+        raise OptionError(f"option assign is {text!r}: it names no partition, expected {_ASSIGN_FORM}")
     return tuple(sorted(set(assigned)))
 
 
@@ -150,10 +154,10 @@ def _offsets(option: str, text: str) -> Offsets:
     by_partition = {}
     for topic, partitions in _json_object(option, text, _OFFSETS_FORM).items():
         if not isinstance(partitions, dict):
-            raise ValueError(f"option {option}: topic {topic!r} has {partitions!r}, expected {_OFFSETS_FORM}")
+            raise OptionError(f"option {option}: topic {topic!r} has {partitions!r}, expected {_OFFSETS_FORM}")
         for name, offset in partitions.items():
             if type(offset) is not int or not LATEST <= offset < 2**63 and offset != EARLIEST:
-                raise ValueError(
+                raise OptionError(
                     f"option {option}: topic {topic!r}, partition {name!r} has {offset!r}: "
                     "expected an offset in bytes, -2 for earliest or -1 for latest"
                 )
@@ -163,14 +167,14 @@ def _offsets(option: str, text: str) -> Offsets:
 
 def _refuse(option: str, offsets: Offsets, value: int, why: str) -> None:
     if offsets.everywhere == value or value in (offsets.by_partition or {}).values():
-        raise ValueError(f"option {option}: {why}")
+        raise OptionError(f"option {option}: {why}")
 
 
 def _partition(option: str, topic: str, name: object) -> TopicPartition:
     try:
         return TopicPartition(topic, *parse_partition(str(name)))
     except ValueError as error:
-        raise ValueError(f"option {option}: topic {topic!r}: {error}") from None
+        raise OptionError(f"option {option}: topic {topic!r}: {error}") from None
 
 
 def _json_object(option: str, text: str, form: str) -> dict:
@@ -179,13 +183,13 @@ def _json_object(option: str, text: str, form: str) -> dict:
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise ValueError(f"option {option} is {text!r}: expected {form}")
+        raise OptionError(f"option {option} is {text!r}: expected {form}")
     return value
 
 
 def _boolean(option: str, text: str) -> bool:
     if text.strip().lower() not in ("true", "false"):
-        raise ValueError(f"option {option} is {text!r}: expected true or false")
+        raise OptionError(f"option {option} is {text!r}: expected true or false")
     return text.strip().lower() == "true"
 
 
@@ -193,5 +197,5 @@ def _exactly_one(given: Mapping[str, str], names: tuple[str, ...]) -> str:
     found = [name for name in names if name in given]
     if len(found) != 1:
         said = f"both {' and '.join(found)} are" if found else "none is"
-        raise ValueError(f"format kafka07 needs exactly one of the options {', '.join(names)}: {said} given")
+        raise OptionError(f"format kafka07 needs exactly one of the options {', '.join(names)}: {said} given")
     return found[0]

@@ -6,7 +6,7 @@ from kafka07c.cluster import TopicPartition
 from kafka07c.errors import UnknownTopicError
 from kafka07c.protocol import EARLIEST, LATEST
 from kafka07c.ranges import Range, Source
-from kafka07c.spark.options import Assign, Offsets, ReadOptions, Subscribe, SubscribePattern
+from kafka07c.spark.options import Assign, Offsets, OptionError, ReadOptions, Subscribe, SubscribePattern
 
 __all__ = ["plan"]
 
@@ -15,7 +15,7 @@ def plan(options: ReadOptions, source: Source) -> list[Range]:
     """The ranges to read, one for each partition and segment, in order; none for what is empty.
 
     "latest" becomes the end that each log has now. Raises UnknownTopicError for a topic or partition that is not there,
-    OffsetOutOfRangeError where the log does not have what is asked for (see ``failOnDataLoss``), and ValueError for
+    OffsetOutOfRangeError where the log does not have what is asked for (see ``failOnDataLoss``), and OptionError for
     offsets that do not fit the partitions, or that end before they start.
     """
     partitions = _partitions(options.subscription, source)
@@ -52,10 +52,10 @@ def _check_named(option: str, offsets: Offsets, partitions: list[TopicPartition]
     read, named = set(partitions), set(offsets.by_partition)
     if read - named:
         missing = ", ".join(map(str, sorted(read - named)))
-        raise ValueError(f"option {option} has no offset for {missing}: give -2 for earliest, -1 for latest")
+        raise OptionError(f"option {option} has no offset for {missing}: give -2 for earliest, -1 for latest")
     if named - read:
         unknown = ", ".join(map(str, sorted(named - read)))
-        raise ValueError(f"option {option} has offsets for what this query does not read: {unknown}")
+        raise OptionError(f"option {option} has offsets for what this query does not read: {unknown}")
 
 
 def _range(tp: TopicPartition, options: ReadOptions, bounds: tuple[int, int]) -> Range:
@@ -64,7 +64,7 @@ def _range(tp: TopicPartition, options: ReadOptions, bounds: tuple[int, int]) ->
     end = bounds[1] if last == LATEST else last
     if start > end:
         if first != EARLIEST and last != LATEST:
-            raise ValueError(f"{tp}: startingOffsets has {start}, which is after {end} in endingOffsets")
+            raise OptionError(f"{tp}: startingOffsets has {start}, which is after {end} in endingOffsets")
         # The log begins after the end that was asked for, or ends before the start: a loss, which within() judges.
         start = end = end if first == EARLIEST else start
     return Range(*tp, start, end).within(bounds, fail_on_data_loss=options.fail_on_data_loss)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -10,8 +12,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from kafka07c._arrow import gather
 from kafka07c._views import MessageSet
 from kafka07c.cluster import TopicPartition
+from kafka07c.errors import KafkaError
 from kafka07c.ranges import Range, Source
-from kafka07c.spark.options import ReadOptions
+from kafka07c.spark.options import OptionError, ReadOptions
 from kafka07c.spark.planning import plan
 
 __all__ = ["ARROW_SCHEMA", "Kafka07Reader", "record_batches"]
@@ -45,6 +48,24 @@ ARROW_SCHEMA = pa.schema(
 #: the columns that the core makes; all others are the same in every row of a partition
 _READ_COLUMNS = frozenset({"value", "offset", "index", "next_offset"})
 
+_Method = TypeVar("_Method", bound=Callable)
+
+
+def shortly(method: _Method) -> _Method:
+    """Errors that tell the user something leave ``method`` without the trace of where they came from.
+
+    Spark puts the whole Python traceback into the text of its own exception, above the one line that matters.
+    """
+
+    @functools.wraps(method)
+    def call(*args, **kwargs):
+        try:
+            return method(*args, **kwargs)
+        except (KafkaError, OptionError) as error:
+            raise error.with_traceback(None) from None
+
+    return call
+
 
 class Kafka07Reader(DataSourceReader):
     """Plans the ranges in one process and reads each in another. Its constructor opens nothing."""
@@ -52,6 +73,7 @@ class Kafka07Reader(DataSourceReader):
     def __init__(self, options: ReadOptions):
         self._options = options
 
+    @shortly
     def partitions(self) -> list[InputPartition]:
         with self._options.open_source() as source:
             ranges = plan(self._options, source)
@@ -64,8 +86,11 @@ class Kafka07Reader(DataSourceReader):
         if partition.value is None:
             return
         source, wanted = partition.value
-        with source:
-            yield from record_batches(source, wanted, fail_on_data_loss=self._options.fail_on_data_loss)
+        try:
+            with source:
+                yield from record_batches(source, wanted, fail_on_data_loss=self._options.fail_on_data_loss)
+        except KafkaError as error:
+            raise error.with_traceback(None) from None
 
 
 def record_batches(source: Source, wanted: Range, *, fail_on_data_loss: bool = True) -> Iterator[pa.RecordBatch]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import (
     BinaryType,
+    DataType,
     IntegerType,
     LongType,
     StringType,
@@ -14,7 +15,7 @@ from pyspark.sql.types import (
 )
 
 from kafka07c.spark import options
-from kafka07c.spark.reader import Kafka07Reader
+from kafka07c.spark.reader import Kafka07Reader, shortly
 
 __all__ = ["SCHEMA", "Kafka07DataSource"]
 
@@ -47,13 +48,18 @@ class Kafka07DataSource(DataSource):
     def name(cls) -> str:
         return "kafka07"
 
+    @shortly
     def schema(self) -> StructType:
         options.parse(self.options)  # so that a wrong option is told by load() already
         return SCHEMA
 
+    @shortly
     def reader(self, schema: StructType) -> Kafka07Reader:
-        if [(field.name, field.dataType) for field in schema] != [(field.name, field.dataType) for field in SCHEMA]:
-            raise ValueError(
-                f"format kafka07 has columns of its own, {SCHEMA.simpleString()}: leave out .schema(...) and select from them"
-            )
+        if _columns(schema) != _columns(SCHEMA):
+            columns = SCHEMA.simpleString()
+            raise options.OptionError(f"format kafka07 has the columns {columns}: leave out .schema(...), and select")
         return Kafka07Reader(options.parse(self.options))
+
+
+def _columns(schema: StructType) -> list[tuple[str, DataType]]:
+    return [(field.name, field.dataType) for field in schema]
