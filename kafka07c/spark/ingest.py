@@ -168,8 +168,8 @@ def ingest(
     of its own.
 
     What goes wrong with one partition is in the report, and what the others have is committed. Raised are, before
-    anything is read: UnknownTopicError, ManifestError (``out`` is locked, or holds something else), SourceChangedError (the source is
-    not what earlier runs read), BrokerConnectionError or ZooKeeperError (nobody there to ask).
+    anything is read: UnknownTopicError, ManifestError (``out`` is locked, or holds something else), SourceChangedError
+    (the source is not what earlier runs read), BrokerConnectionError or ZooKeeperError (nobody there to ask).
     """
     if compression not in COMPRESSIONS:
         raise ValueError(f"compression is one of {', '.join(COMPRESSIONS)}, not {compression!r}")
@@ -191,6 +191,8 @@ def ingest(
             runs = [plan.report.to_run() for plan in plans if plan.report.end > plan.report.start]
             if runs:
                 manifest = output.commit(stage, source.name, on_corrupt, runs).number
+            else:
+                output.discard(stage)
         reports = [plan.report for plan in plans]
     return IngestReport(Path(out), source.name, manifest, time.perf_counter() - began, reports)
 
@@ -305,13 +307,13 @@ def _run(
         context = session.sparkContext
         results = context.accumulator([], _listed())
         # the longest first: the last task to start should not be the longest
-        tasks = sorted(enumerate(ranges), key=lambda task: -task[1].size)
+        sources = {tp: source.only(tp) for tp in {range.tp for range in ranges}}
+        tasks = [(slot, range, sources[range.tp]) for slot, range in enumerate(ranges)]
+        tasks.sort(key=lambda task: -task[1].size)
 
-        def work(items: Iterator[tuple[int, Range]]) -> None:
-            for slot, range in items:
-                results.add(
-                    [write_range(source, range, stage, slot, on_corrupt=on_corrupt, compression=compression)]
-                )
+        def work(items: Iterator[tuple[int, Range, Source]]) -> None:
+            for slot, range, part in items:
+                results.add([write_range(part, range, stage, slot, on_corrupt=on_corrupt, compression=compression)])
 
         lost: Exception | None = None
         try:
@@ -332,7 +334,7 @@ def _session(spark: SparkSession | None, master: str) -> Iterator[SparkSession]:
     if spark is not None:
         yield spark
         return
-    from kafka07c.spark.session import session
+    from kafka07c.spark import session
 
     spark = session(app="kafka07c ingest", master=master)
     try:

@@ -30,8 +30,8 @@ files only: Spark and pyarrow given ``DIR`` (they skip folders that begin with `
         "files": [{"path": "clicks/0-1-….parquet", "staged": "00000007-x7k2/….staged",
                    "start": 0, "end": 4711, "rows": 100, "bytes": 3210}]}]}
 
-``last`` is the last entry as the log stores it (a wrapper counts as one, by its own CRC); null where a run met none, and
-then the one before it counts. A resume reads that entry again: if it differs, the log is another one.
+``last`` is the last entry as the log stores it (a wrapper counts as one, by its own CRC); null where a run met none,
+and then the one before it counts. A resume reads that entry again: if it differs, the log is another one.
 The ranges of a partition follow each other without a gap through its files and from manifest to manifest.
 """
 
@@ -75,7 +75,7 @@ VERSION = 1
 STATE = "_kafka07c"
 
 _MANIFEST_NAME = re.compile(r"(\d{8,18})\.json")
-_STAGED_NAME = re.compile(r"\d{8,18}-[0-9a-f]+/[0-9a-f-]+\.staged")
+_STAGED_NAME = re.compile(r"\d{8,18}-[0-9a-f]+/[0-9a-f]+\.staged")
 #: a file name may be 255 bytes long, and a topic 255 characters, each of up to 12 when encoded
 _LONGEST_FOLDER = 200
 
@@ -176,9 +176,8 @@ class Manifest:
             if not isinstance(document, dict) or document.get("format") != FORMAT:
                 raise ValueError(f"its format is not {FORMAT!r}")
             if document.get("version") != VERSION:
-                raise ManifestError(
-                    f"{name} has version {document.get('version')!r} of the format, this kafka07c knows version {VERSION}"
-                )
+                found = document.get("version")
+                raise ManifestError(f"{name} has version {found!r} of the format, this kafka07c knows {VERSION}")
             return cls(
                 number=_integer(document["number"]),
                 created=_text(document["created"]),
@@ -295,7 +294,7 @@ class Output:
         self._lock.release()
 
     def stage(self) -> Path:
-        """A new empty folder for the files of the next commit, which are ``<hex and dashes>.staged`` there."""
+        """A new empty folder for the files of the next commit, which are to be called ``<hex digits>.staged``."""
         folder = self.staged_path / f"{self._last_number + 1:08d}-{secrets.token_hex(4)}"
         folder.mkdir()
         return folder
@@ -309,13 +308,18 @@ class Output:
         manifest = Manifest(self._last_number + 1, _now(), source, on_corrupt, tuple(partitions))
         for run in manifest.partitions:
             self._check_follows(run, "the new manifest")
+        self._remove_unnamed(stage, manifest)
         _sync_folder(stage)
         _sync_folder(self.staged_path)
         self.publish(manifest)
         self._take_in(manifest, "the new manifest")
         self.move(manifest)
-        shutil.rmtree(stage, ignore_errors=True)
+        self.discard(stage)
         return manifest
+
+    def discard(self, stage: Path) -> None:
+        """Removes a staging folder and what is left in it."""
+        shutil.rmtree(stage, ignore_errors=True)  # what cannot be removed now is swept at the next opening
 
     def publish(self, manifest: Manifest) -> None:
         """The commit itself: the manifest under its name, and on disk."""
@@ -349,6 +353,13 @@ class Output:
             folders.add(target.parent)
         for folder in folders:
             _sync_folder(folder)
+
+    def _remove_unnamed(self, stage: Path, manifest: Manifest) -> None:
+        """Before the commit: on a full disk the manifest may need the room."""
+        named = {file.staged for run in manifest.partitions for file in run.files}
+        for path in stage.iterdir():
+            if f"{stage.name}/{path.name}" not in named:
+                path.unlink()
 
     def _create(self) -> None:
         state = self.path / STATE

@@ -1,0 +1,69 @@
+"""What the commands' parsers have in common."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+
+from kafka07c.cli.exit_codes import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafka07c.ranges import Source
+
+__all__ = ["ZOOKEEPER_VARIABLE", "add_command", "add_source", "open_source"]
+
+ZOOKEEPER_VARIABLE = "KAFKA07C_ZOOKEEPER"
+
+
+def add_command(
+    commands, name: str, run: Callable[[argparse.Namespace], int], *, help: str, description: str, example: str
+) -> argparse.ArgumentParser:
+    """A parser for one command, with ``--debug`` and an example below its help."""
+    parser = commands.add_parser(
+        name,
+        help=help,
+        description=description,
+        epilog=f"example:\n{example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(run=run)
+    parser.add_argument("--debug", action="store_true", help="show the Python trace of an error")
+    return parser
+
+
+def add_source(parser: argparse.ArgumentParser, *broker_flags: str) -> None:
+    """The three ways to name what is read; ``broker_flags`` are the names of the one with a list of brokers."""
+    group = parser.add_argument_group("source, exactly one of")
+    group.add_argument(
+        "--zookeeper",
+        metavar="HOST:PORT[/CHROOT]",
+        help=f"live brokers, as this ZooKeeper lists them (without any of the three: ${ZOOKEEPER_VARIABLE})",
+    )
+    group.add_argument(
+        *broker_flags, dest="brokers", metavar="ID:HOST:PORT,…", help="live brokers, named with their broker ids"
+    )
+    group.add_argument(
+        "--logs",
+        metavar="ID:PATH,…",
+        help="log directories on disk, behind the id of the broker that wrote them: a whole log.dir, or one partition",
+    )
+
+
+def open_source(args: argparse.Namespace) -> Source:
+    """The source that the arguments of ``add_source`` name; UsageError if they do not name exactly one."""
+    from kafka07c import ranges
+
+    given = {name: getattr(args, name) for name in ("zookeeper", "brokers", "logs")}
+    given = {name: value for name, value in given.items() if value is not None}
+    if not given and (zookeeper := os.environ.get(ZOOKEEPER_VARIABLE)):
+        given = {"zookeeper": zookeeper}
+    if len(given) != 1:
+        raise UsageError(f"give exactly one of --zookeeper, --brokers and --logs (or set {ZOOKEEPER_VARIABLE})")
+    try:
+        return ranges.open_source(**given)
+    except ValueError as error:
+        raise UsageError(str(error)) from None

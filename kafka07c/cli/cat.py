@@ -1,0 +1,305 @@
+"""``kafka07c cat``: a topic to stdout, with kcat's flags.
+
+Offsets of 0.7 count bytes, so what kcat does with arithmetic is reading here: ``-o -N`` counts messages from the last
+segment's start on, and, if they are too few, from that of the one before it; then it reads once more from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafka07c.cli.arguments import add_command, add_source, open_source
+from kafka07c.cli.exit_codes import CORRUPT, OK, UsageError
+from kafka07c.cli.output import json_line, note, payload_fields
+from kafka07c.errors import BrokerConnectionError, KafkaError, OffsetOutOfRangeError
+
+if TYPE_CHECKING:
+    from kafka07c._views import Message, MessageSet
+    from kafka07c.cluster import TopicPartition
+    from kafka07c.ranges import Source
+
+__all__ = ["add_parser", "run"]
+
+_EXAMPLE = """\
+  kafka07c cat --zookeeper zk1:2181/kafka -t clicks -o -10 -e
+  kafka07c cat -b 0:host:9092 -t clicks -p 0-1 -f '%b-%p %o.%i %s\\n'
+
+format (-f):
+  %t topic   %b broker   %p partition   %o offset of the stored entry   %i index in it   %n next offset
+  %s payload   %S its length   %R its length as 4 bytes, big-endian   %% a percent sign
+  %k %K %T %h: key, its length, timestamp, headers; 0.7 has none: empty, -1, -1, empty
+  \\n \\r \\t \\\\ \\xNN
+"""
+
+#: seconds between looks for new messages: doubled from the first to the last while there are none
+_FIRST_WAIT = 0.05
+_LAST_WAIT = 1.0
+
+
+def add_parser(commands) -> None:
+    parser = add_command(
+        commands,
+        "cat",
+        run,
+        help="a topic to stdout",
+        description="Prints a topic's messages, and waits for more unless told otherwise (-e, -c). Ctrl-C ends it.",
+        example=_EXAMPLE,
+    )
+    add_source(parser, "-b", "--brokers")
+    parser.add_argument("-t", "--topic", required=True, metavar="TOPIC")
+    parser.add_argument(
+        "-p",
+        "--partition",
+        metavar="PARTITION",
+        help="0-1: partition 1 of broker 0; 1: partition 1 of each broker; default: all",
+    )
+    parser.add_argument(
+        "-o",
+        "--offset",
+        type=_start,
+        default="beginning",
+        metavar="OFFSET",
+        help="where to begin: beginning (default), end, an offset, or -N for the last N messages of each partition",
+    )
+    parser.add_argument("-c", "--count", type=_count, metavar="N", help="end after N messages")
+    parser.add_argument("-e", "--exit", action="store_true", help="stop at the end that there is at the start")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("-f", "--format", metavar="FORMAT", help="how a message is printed, see below")
+    form.add_argument("-J", "--json", action="store_true", help="one JSON object per message")
+    form.add_argument("-D", "--delimiter", default="\\n", metavar="TEXT", help="what follows a payload; default \\n")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no notes on stderr, errors only")
+
+
+def run(args: argparse.Namespace) -> int:
+    render = _renderer(args)
+    with open_source(args) as source:
+        partitions = _selected(source.partitions(args.topic), args.partition)
+        cat = _Cat(source, render, args)
+        try:
+            cat.run(partitions)
+        except KeyboardInterrupt:
+            pass  # the way to end it
+        sys.stdout.flush()
+        return CORRUPT if cat.corrupt else OK
+
+
+def _start(text: str) -> str | int:
+    if text in ("beginning", "end"):
+        return text
+    if re.fullmatch(r"-?\d{1,18}", text):
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not beginning, end, an offset, or -N")
+
+
+def _count(text: str) -> int:
+    if re.fullmatch(r"\d{1,18}", text) and int(text):
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no number of messages")
+
+
+def _selected(partitions: list[TopicPartition], wanted: str | None) -> list[TopicPartition]:
+    if wanted is None:
+        return partitions
+    selected = [tp for tp in partitions if wanted in (tp.name, str(tp.partition))]
+    if not selected:
+        there = ", ".join(tp.name for tp in partitions)
+        raise UsageError(f"topic {partitions[0].topic!r} has no partition {wanted}; there are {there}")
+    return selected
+
+
+# --- reading ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Position:
+    """Where a partition goes on: at entry ``offset``, and ``skip`` messages from there are not wanted."""
+
+    offset: int
+    skip: int = 0
+
+
+class _Cat:
+    """One run: partitions in turn, each up to the end that it has when its turn comes."""
+
+    def __init__(self, source: Source, render: Callable[[MessageSet, slice], bytes], args: argparse.Namespace):
+        self.corrupt = False
+        self._source = source
+        self._render = render
+        self._left: int | None = args.count
+        self._start: str | int = args.offset
+        self._follow = not args.exit
+        self._quiet = args.quiet
+
+    def run(self, partitions: list[TopicPartition]) -> None:
+        positions, ends = {}, {}
+        for tp in partitions:
+            earliest, ends[tp] = self._source.bounds(tp)
+            positions[tp] = _position(self._source, tp, self._start, earliest, ends[tp])
+        wait = _FIRST_WAIT
+        while True:
+            before = [position.offset for position in positions.values()]
+            for tp in list(positions):
+                if not self._read(tp, positions[tp], ends[tp]):
+                    del positions[tp]
+                if self._left == 0:
+                    return
+            sys.stdout.flush()
+            if not self._follow or not positions:
+                if not self._quiet:
+                    note(f"% Reached the end of all {len(partitions)} partitions")
+                return
+            new = before != [position.offset for position in positions.values()]
+            wait = _FIRST_WAIT if new else min(2 * wait, _LAST_WAIT)
+            time.sleep(wait)
+            self._look_for_more(positions, ends)
+
+    def _look_for_more(self, positions: dict, ends: dict) -> None:
+        for tp in positions:
+            try:
+                ends[tp] = self._source.bounds(tp)[1]
+            except BrokerConnectionError as error:
+                # a broker that is restarted comes back
+                self._source.close()
+                if not self._quiet:
+                    note(f"% {tp}: {error}; trying again")
+
+    def _read(self, tp: TopicPartition, position: _Position, end: int) -> bool:
+        """Prints from ``position`` to ``end`` and moves it there. False: an error ended the partition."""
+        from kafka07c.ranges import Range
+
+        if position.offset >= end:
+            return True
+        try:
+            for each in self._source.read(Range(*tp, position.offset, end)):
+                self._print(each.good(), position)
+                position.offset = each.next_offset
+                if each.error is not None:
+                    raise each.error
+                if self._left == 0:
+                    return True
+        except BrokerConnectionError as error:
+            if not self._follow:
+                raise
+            self._source.close()
+            if not self._quiet:
+                note(f"% {error}; trying again")
+        except KafkaError as error:
+            sys.stdout.flush()
+            note(f"kafka07c cat: {error}")
+            self.corrupt = True
+            return False
+        return True
+
+    def _print(self, each: MessageSet, position: _Position) -> None:
+        begin = min(position.skip, len(each))
+        position.skip -= begin
+        end = len(each) if self._left is None else min(len(each), begin + self._left)
+        if begin < end:
+            sys.stdout.buffer.write(self._render(each, slice(begin, end)))
+        if self._left is not None:
+            self._left -= end - begin
+
+
+def _position(source: Source, tp: TopicPartition, start: str | int, earliest: int, latest: int) -> _Position:
+    if start == "beginning":
+        return _Position(earliest)
+    if start == "end":
+        return _Position(latest)
+    if start < 0:
+        return _last_messages(source, tp, -start, earliest, latest)
+    if not earliest <= start <= latest:
+        raise OffsetOutOfRangeError(
+            f"the log has offsets {earliest} to {latest}", topic=tp.topic, broker=tp.broker, partition=tp.partition,
+            offset=start,
+        )  # fmt: skip
+    return _Position(start)
+
+
+def _last_messages(source: Source, tp: TopicPartition, wanted: int, earliest: int, latest: int) -> _Position:
+    """Where the last ``wanted`` messages begin. Memory: two numbers for each message set of one segment."""
+    from kafka07c.ranges import Range
+
+    for segment in reversed(source.split(Range(*tp, earliest, latest))):
+        counts = [(each.base_offset, len(each)) for each in source.read(segment)]
+        for offset, count in reversed(counts):
+            if count >= wanted:
+                return _Position(offset, count - wanted)
+            wanted -= count
+    return _Position(earliest)
+
+
+# --- printing -----------------------------------------------------------------------------------------------------
+
+
+def _renderer(args: argparse.Namespace) -> Callable[[MessageSet, slice], bytes]:
+    """A function from some messages of a set to the bytes for stdout."""
+    if args.json:
+        return lambda each, part: "".join(json_line(_fields(message)) + "\n" for message in each[part]).encode()
+    if args.format is not None:
+        pieces = _parse_format(args.format)
+        return lambda each, part: b"".join([piece(message) for message in each[part] for piece in pieces])
+    delimiter = _unescape(args.delimiter)
+
+    def payloads(each: MessageSet, part: slice) -> bytes:
+        return delimiter.join([*each.payloads()[part], b""])
+
+    return payloads
+
+
+def _fields(message: Message) -> dict[str, Any]:
+    return {
+        "topic": message.topic, "broker": message.broker, "partition": message.partition,
+        "offset": message.offset, "index": message.index, "next_offset": message.next_offset,
+        "key": None, **payload_fields(message.value),
+    }  # fmt: skip
+
+
+_FORMATS: dict[str, Callable[[Message], bytes]] = {
+    "t": lambda message: message.topic.encode(),
+    "b": lambda message: b"%d" % message.broker,
+    "p": lambda message: b"%d" % message.partition,
+    "o": lambda message: b"%d" % message.offset,
+    "i": lambda message: b"%d" % message.index,
+    "n": lambda message: b"%d" % message.next_offset,
+    "s": lambda message: message.value,
+    "S": lambda message: b"%d" % len(message.payload),
+    "R": lambda message: len(message.payload).to_bytes(4, "big"),
+    "k": lambda message: b"",
+    "K": lambda message: b"-1",
+    "T": lambda message: b"-1",
+    "h": lambda message: b"",
+    "%": lambda message: b"%",
+}
+
+
+def _parse_format(text: str) -> list[Callable[[Message], bytes]]:
+    pieces: list[Callable[[Message], bytes]] = []
+    for literal, letter in re.findall(r"((?:[^%])+)|%(.?)", text, re.DOTALL):
+        if literal:
+            pieces.append(lambda message, piece=_unescape(literal): piece)
+        elif letter in _FORMATS:
+            pieces.append(_FORMATS[letter])
+        else:
+            raise UsageError(f"-f: %{letter} is no field; there are {' '.join('%' + name for name in _FORMATS)}")
+    return pieces
+
+
+_ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
+
+
+def _unescape(text: str) -> bytes:
+    """The bytes that are meant, with \\n, \\t, \\xNN and so on taken for what they stand for; others stay as is."""
+
+    def replacement(match: re.Match) -> bytes:
+        if match[1]:
+            return bytes([int(match[1], 16)])
+        return _ESCAPES.get(match[2].decode("latin-1"), match[0])
+
+    encoded = text.encode("utf-8", "surrogateescape")
+    return re.sub(rb"\\(?:x([0-9a-fA-F]{1,2})|(.))", replacement, encoded, flags=re.DOTALL)
