@@ -34,8 +34,8 @@ _LOG_NAME = re.compile(r"(.+)-([0-9]{1,10})", re.DOTALL)
 _MAX_OFFSET = 2**63 - 1
 _MAX_PARTITION = 2**31 - 1
 
-#: below this a copy is cheaper than the system calls of a mapping
-_MAP_BYTES = 64 * 1024
+#: smaller segments are copied: a mapping costs a file descriptor for as long as anything of it is in use
+_MAP_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -145,16 +145,30 @@ def _look_at(path: Path, start_offset: int) -> Segment | None:
 class SegmentFile:
     """A segment file open for reading; a context manager. Memory that it gave stays good after it is closed.
 
-    ``closed_segment``: the file is not the last of its log, and will not change any more (a broker appends to and
-    truncates the last one only, and deletes others whole, which does no harm to a mapping). Such a file is mapped, a
-    window at a time, so that the memory in use stays small; a mapping of a file that is cut under it ends the process
-    with SIGBUS, so the last segment is read by copying. Measured on the page cache: mapping 9 GB/s, copying 7 GB/s.
+    ``closed_segment``: the file is not the last of its log. A broker appends to and truncates the last one only, and
+    deletes others whole, which does a mapping no harm: a large closed segment is mapped. A mapping of a file that is
+    cut under it would end the process with SIGBUS, so the last segment is copied. What lies before the place last asked
+    for is given back to the kernel, and comes again by itself when somebody still looks at it: the memory in use does
+    not grow with the file. Measured on the page cache: mapping 11 GB/s, copying 7 GB/s, ``readinto`` 7.5 GB/s.
     """
 
     def __init__(self, path: Path, *, closed_segment: bool):
         self.path = path
-        self._mapped = closed_segment
+        self._mapping: mmap.mmap | None = None
+        self._given_back = 0
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        if closed_segment:
+            self._mapping = self._map()
+
+    def _map(self) -> mmap.mmap | None:
+        size = os.fstat(self._fd).st_size
+        if size < _MAP_BYTES:
+            return None
+        try:
+            return mmap.mmap(self._fd, size, access=mmap.ACCESS_READ)
+        except (OSError, ValueError):
+            # a file system that cannot map, or no room for it: copying does as well
+            return None
 
     def __enter__(self) -> SegmentFile:
         return self
@@ -169,13 +183,10 @@ class SegmentFile:
 
     def take(self, position: int, count: int) -> memoryview | bytes:
         """``count`` bytes from ``position`` on, fewer where the file ends. LogError when the disk fails."""
-        if self._mapped and count >= _MAP_BYTES:
-            try:
-                return self._map(position, count)
-            except (OSError, ValueError):
-                # a file system without mappings, or a file that has become shorter: copying says what is there
-                pass
-        return self.copy(position, count)
+        if self._mapping is None:
+            return self.copy(position, count)
+        self._give_back(position)
+        return memoryview(self._mapping)[position : position + count]
 
     def copy(self, position: int, count: int) -> bytes:
         """As :meth:`take`, never mapped."""
@@ -187,7 +198,8 @@ class SegmentFile:
             raise log_error("read the segment", self.path, error) from error
         return data
 
-    def _map(self, position: int, count: int) -> memoryview:
-        lead = position % mmap.ALLOCATIONGRANULARITY
-        window = mmap.mmap(self._fd, lead + count, access=mmap.ACCESS_READ, offset=position - lead)
-        return memoryview(window)[lead:]
+    def _give_back(self, position: int) -> None:
+        length = position - position % mmap.PAGESIZE - self._given_back
+        if length > 0 and hasattr(mmap, "MADV_DONTNEED"):
+            self._mapping.madvise(mmap.MADV_DONTNEED, self._given_back, length)
+            self._given_back += length

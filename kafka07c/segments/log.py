@@ -34,7 +34,8 @@ class Log:
     empty log that starts and ends at 0.
 
     ``broker``: the broker id that messages and errors carry, if known. ``max_inflated_bytes``: see MessageSet.
-    ``max_message_bytes``: the largest stored entry that is read; a larger one is a MessageTooLargeError.
+    ``max_message_bytes``: how large an entry may be for which a set grows past the size asked for; above that it is a
+    MessageTooLargeError, or damage where no entry begins behind it.
 
     With ``writable`` the directory is made when missing, and locked (``flock`` on the directory itself, which leaves no
     file behind) against other writers of this library until :meth:`close`; a real 0.7.2 broker takes no lock and sees
@@ -177,13 +178,13 @@ class Log:
         """All entries that start in [``start``, ``end``), in order, in sets of about ``chunk_bytes``.
 
         ``start`` has to be the start of an entry; None is the log's start, None for ``end`` the flushed end that the
-        log has now. A set holds whole entries, so an entry larger than ``chunk_bytes`` makes a larger set. A torn tail of
-        the last segment ends the scan without an error: its writer may be at it.
+        log has now. A set holds whole entries, so an entry larger than ``chunk_bytes`` makes a larger set. A torn tail
+        of the last segment ends the scan without an error: its writer may be at it.
 
         A set with an ``error`` is the last one, unless ``on_corrupt`` is "skip": then the scan goes on at the error's
         ``next_offset`` where the damaged entry's length is believed, else with the next segment. A gap or an overlap
-        between segments, and an entry cut short by the end of a segment that is not the last, are damage too; a gap or an
-        overlap is an empty set with an error.
+        between segments, and an entry cut short by the end of a segment that is not the last, are damage too; a gap or
+        an overlap is an empty set with an error.
 
         OffsetOutOfRangeError at once for a ``start`` outside the log, and later when retention has deleted a segment
         before the scan came to it.
@@ -212,10 +213,10 @@ class Log:
         """Write the whole entries of ``message_set`` (a MessageSet, or bytes to make one of); gives their start offset.
 
         As 0.7.2 does: first a payload, as stored, above ``max_message_bytes`` (``max.message.size``) is a
-        MessageTooLargeError, for which a broker drops the set and says nothing; then damage, at any depth, and a set that
-        is nothing but a cut entry is a CorruptMessageError, for which it hangs up. A cut tail behind good entries is left
-        out. A new segment is begun first when it is time, and the log is flushed after when it is time. All is written
-        or, LogError, nothing. (A cut tail inside a wrapper is damage here; 0.7.2 takes it.)
+        MessageTooLargeError, for which a broker drops the set and says nothing; then damage, at any depth, and a set
+        that is nothing but a cut entry, is a CorruptMessageError, for which it hangs up. A cut tail behind good entries
+        is left out. A new segment is begun first when it is time, and the log is flushed after when it is time. All is
+        written or, with a LogError, nothing. (A cut tail inside a wrapper is damage here; 0.7.2 takes it.)
         """
         if not isinstance(message_set, MessageSet):
             message_set = MessageSet(

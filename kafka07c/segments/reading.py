@@ -13,6 +13,9 @@ __all__ = ["Place", "SegmentReader", "offset_behind", "seam_error"]
 
 _SIZE_BYTES = 4
 
+#: size, magic and attributes
+_HEADER_BYTES = 6
+
 #: a window for one entry is never smaller, so that a header that cannot be right is seen by the codec
 _FEWEST_BYTES = 16
 
@@ -56,7 +59,7 @@ class SegmentReader:
 
     ``following``: where the next segment starts, None for the last one of the log. What a closed segment has beyond
     that (an overlap) is not read. An entry that its segment cuts short is corruption in a closed segment, and in the
-    last one the torn tail that a writer is about to finish: sets just end before it.
+    last one, if its header can be one, the torn tail that a writer is about to finish: sets just end before it.
 
     OffsetOutOfRangeError when the file has been deleted (retention), LogError when it cannot be read.
     """
@@ -138,26 +141,31 @@ class SegmentReader:
         """The entry at ``position``, which did not fit the window: whole, or an error, or cut by the log's end."""
         left = self.size - position
         size = self._size_field(position)
+        if size is not None and size > self._place.max_message_bytes:
+            return self._set(position, 0).with_error(self._too_large(position, size))
         if size is None or size > left - _SIZE_BYTES:
             # no memory on the word of a size field that the file cannot keep
             return self._set(position, min(_FEWEST_BYTES, left))
-        if size > self._place.max_message_bytes:
-            return self._set(position, 0).with_error(self._too_large(position, size))
         return self._set(position, min(max(_SIZE_BYTES + size, _FEWEST_BYTES), left))
 
-    def _cut(self, position: int) -> KafkaError | None:
-        """For an entry that its segment cuts short: None in the last one, where that is a torn tail."""
-        if self._following is None:
+    def _cut(self, position: int) -> CorruptMessageError | None:
+        """For an entry that its segment cuts short: None for a torn tail that a writer can have left."""
+        header = self.file.copy(position, min(_HEADER_BYTES, self.size - position))
+        if len(header) == _HEADER_BYTES and (header[4] > 1 or (header[4] == 1 and header[5] & 3 == 3)):
+            reason = f"magic {header[4]} and attributes {header[5]:#04x} are none of 0.7, and its segment cuts it"
+        elif self._following is not None:
+            reason = f"it is cut: {self.size - position} bytes after its start its segment ends"
+        else:
             return None
         return CorruptMessageError(
-            f"the entry is cut: {self.size - position} bytes after its start its segment ends",
+            f"corrupt entry: {reason}",
             **self._place.names,
             offset=self.segment.start_offset + position,
             next_offset=self._following,
         )
 
     def _too_large(self, position: int, size: int) -> KafkaError:
-        """For a size field above the limit, in a file that has as many bytes: a large entry, or damage."""
+        """For a size field above the limit: a large entry, or damage, also where the segment has less than that."""
         offset = self.segment.start_offset + position
         limit = self._place.max_message_bytes
         if self._entry_begins(position + _SIZE_BYTES + size):
@@ -169,7 +177,7 @@ class SegmentReader:
                 max_message_bytes=limit,
             )
         return CorruptMessageError(
-            f"the size field is {size}, above the limit of {limit}, and no entry begins behind that",
+            f"corrupt entry: its size field is {size}, above the limit of {limit}, and no entry begins behind that",
             **self._place.names,
             offset=offset,
         )
@@ -190,8 +198,8 @@ class SegmentReader:
 
     def _entry_begins(self, position: int) -> bool:
         """Whether a good entry begins at ``position``, or the segment ends there."""
-        if position == self.size:
-            return True
+        if position >= self.size:
+            return position == self.size
         size = self._size_field(position)
         if size is None or not 5 <= size <= min(self.size - position - _SIZE_BYTES, self._place.max_message_bytes):
             return False

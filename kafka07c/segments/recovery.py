@@ -1,9 +1,9 @@
 """Recovery of a log's last segment after a crash: what 0.7.2 keeps of it, and a copy of what it does not.
 
-0.7.2 keeps the entries from the segment's start up to the first that is short, smaller than a header or has a wrong CRC,
-and truncates the rest, good entries included. It looks at stored entries only: the inside of a wrapper is not checked,
-nor the codec. (An unknown magic byte, or a magic-1 entry of size 5, stops a 0.7.2 broker from starting at all; here they
-are cut like any other damage.) Source: kafka.message.FileMessageSet.recover.
+0.7.2 keeps the entries from the segment's start up to the first that is short, smaller than a header or has a wrong
+CRC, and truncates the rest, good entries included. It looks at stored entries only: the inside of a wrapper is not
+checked, nor the codec. (An unknown magic byte, or a magic-1 entry of size 5, stops a 0.7.2 broker from starting at all;
+here they are cut like any other damage.) Source: kafka.message.FileMessageSet.recover.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Recovery:
 
 
 def find_valid_end(fd: int, size: int) -> tuple[int, str | None]:
-    """How many of the ``size`` bytes of a segment 0.7.2 keeps, and why not the entry behind them (None: all are kept)."""
+    """How many of a segment's ``size`` bytes 0.7.2 keeps, and why not the entry behind them (None: all are kept)."""
     position = 0
     while position < size:
         chunk = os.pread(fd, min(_CHUNK_BYTES, size - position), position)
@@ -88,8 +88,8 @@ def _crc_of(fd: int, start: int, end: int) -> int:
 def copy_tail(path: Path, fd: int, start: int, offset: int, now_ms: int) -> Path:
     """Copy the segment's bytes from ``start`` on into a file beside it, and force it to the disk.
 
-    The name is the segment's with ``.cut-<log offset>-<ms since 1970>``; that is no segment's name. A LogError, of a full
-    disk say, leaves no such file.
+    The name is the segment's with ``.cut-<log offset>-<ms since 1970>``; that is no segment's name. A LogError, of a
+    full disk say, leaves no such file.
     """
     copy = path.with_name(f"{path.name}.cut-{offset}-{now_ms}")
     try:

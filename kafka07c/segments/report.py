@@ -44,11 +44,11 @@ class SegmentReport:
 class LogReport:
     """What ``Log.verify`` found. Offsets are byte positions in the log; ranges are [start, end).
 
-    ``entries`` are those stored and good, ``messages`` what is in them, ``wrappers`` how many of the entries are compressed,
-    by codec. ``gaps`` and ``overlaps`` lie between segments. ``torn_tail`` is what the last segment has after its last whole
-    entry: a writer at work, or one that died. ``lookalikes`` counts uncompressed entries whose payload begins like gzip
-    or xerial snappy: a producer may have sent such payloads, or the attributes byte, which no CRC covers, is damaged.
-    ``others`` names what lies in the directory and is no segment.
+    ``entries`` are those stored and good, ``messages`` what is in them, ``wrappers`` how many of the entries are
+    compressed, by codec. ``gaps`` and ``overlaps`` lie between segments. ``torn_tail`` is what the last segment has
+    after its last whole entry: a writer at work, or one that died. ``lookalikes`` counts uncompressed entries whose
+    payload begins like gzip or xerial snappy: a producer may have sent such payloads, or the attributes byte, which no
+    CRC covers, is damaged. ``others`` names what lies in the directory and is no segment.
     """
 
     topic: str
@@ -158,7 +158,7 @@ class _Count:
 
 
 def _count_lookalikes(octets: numpy.ndarray, starts: numpy.ndarray, lengths: numpy.ndarray) -> int:
-    """How many of the payloads at ``starts`` begin as compressed data does. One look at each first byte spares the rest."""
+    """How many of the payloads at ``starts`` begin as compressed data does; most are ruled out by their first byte."""
     filled = lengths > 0
     starts, lengths = starts[filled], lengths[filled]
     suspect = numpy.isin(octets[starts], [start[0] for start in _COMPRESSED_STARTS])

@@ -1,8 +1,8 @@
 """Writing a log as a 0.7.2 broker does: append, flush, roll, recover, delete what is old.
 
-What a reader may see ends at the last flush. A new segment begins with the append after the one that made the last segment
-larger than ``segment_bytes``, or ``roll_ms`` after the first append to it by this writer (a segment that was there
-before has no such time until it is appended to). Source: kafka.log.Log and LogManager of 0.7.2.
+What a reader may see ends at the last flush. A new segment begins with the append after the one that made the last
+segment larger than ``segment_bytes``, or with one more than ``roll_ms`` after this writer's first append to it (a
+segment that was there before has no such time until it is appended to). Source: kafka.log.Log and LogManager of 0.7.2.
 
 Two things are not as there. 0.7.2 flushes before it rolls only when it counts unflushed messages, and an empty wrapper
 counts for none: a roll then starts the next segment before the end of the last. Here a roll always flushes. And a file
@@ -31,8 +31,8 @@ __all__ = ["LogSlice", "LogWriter"]
 class LogSlice:
     """``count`` bytes of the open file ``fd`` from ``position`` on, for sendfile; a context manager.
 
-    The descriptor is the slice's own, and good until :meth:`close` even when the segment is deleted. A slice of no bytes
-    has none (-1).
+    The descriptor is the slice's own, and good until :meth:`close` even when the segment is deleted. A slice of no
+    bytes has none (-1).
     """
 
     __slots__ = ("count", "fd", "position")
