@@ -32,6 +32,7 @@ from kafka07c.errors import (
     LogError,
     MessageTooLargeError,
     OffsetOutOfRangeError,
+    ProtocolError,
     UnknownTopicError,
 )
 from kafka07c.protocol import EARLIEST, LATEST
@@ -369,10 +370,11 @@ def _next_part(
     if part.error is None and part.valid_bytes:
         return part, rest.after(part.next_offset)
     if part.error is None:
-        left = rest.within(bounds := _bounds(consumer, rest.tp), fail_on_data_loss=fail_on_data_loss)
-        if left != rest:
-            return None, left
-        part = part.with_error(_hole(rest, bounds))
+        earliest, latest = bounds = _bounds(consumer, rest.tp)
+        left = rest.within(bounds, fail_on_data_loss=fail_on_data_loss)
+        if left == rest:
+            raise ProtocolError(f"{rest.tp}: the log goes from {earliest} to {latest}, but nothing comes at {rest.start}")
+        return None, left
     return _after_damage(part, rest, skip, lambda: _segment_starts(consumer, rest.tp))
 
 
@@ -385,13 +387,6 @@ def _receive(consumer: SimpleConsumer, rest: Range) -> MessageSet:
         return nothing
     except MessageTooLargeError as error:
         return nothing.with_error(_corruption(error, None))
-
-
-def _hole(rest: Range, bounds: tuple[int, int]) -> CorruptMessageError:
-    """0.7.2 answers a fetch from a gap between two segments with nothing, and no error."""
-    earliest, latest = bounds
-    reason = f"the broker has nothing here, although its log goes from {earliest} to {latest}: a gap between segments"
-    return CorruptMessageError(reason, **rest._place(rest.start))
 
 
 # --- archived logs
