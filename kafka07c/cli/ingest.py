@@ -77,7 +77,7 @@ def _table(report: IngestReport) -> str:
         for each in report.partitions
     ]  # fmt: skip
     corrupt = sum(each.corrupt_entries for each in report.partitions)
-    rate = megabytes_per_second(report.bytes, report.seconds)
+    rate = megabytes_per_second(report.bytes, report.reading_seconds)
     rows.append(("all", "", report.messages, report.bytes, rate, "", "", corrupt, ""))
     return table(heads, rows, left=("topic", "partition", "state"))
 

@@ -101,12 +101,17 @@ class PartitionReport:
 
 @dataclass(slots=True)
 class IngestReport:
-    """What a run did. ``manifest`` is its number, None when there was nothing to commit; ``seconds`` by the clock."""
+    """What a run did. ``manifest`` is its number, None when there was nothing to commit.
+
+    ``seconds``: how long it took by the clock, ``reading_seconds`` of them from the first task's start to the last's
+    end (the rest is Spark's start, planning and the commit).
+    """
 
     out: Path
     source: str
     manifest: int | None
     seconds: float
+    reading_seconds: float
     partitions: list[PartitionReport]
 
     @property
@@ -140,6 +145,7 @@ class IngestReport:
         return {
             "out": str(self.out), "source": self.source, "manifest": self.manifest, "messages": self.messages,
             "bytes": self.bytes, "seconds": round(self.seconds, 3),
+            "reading_seconds": round(self.reading_seconds, 3),
             "partitions": [each.to_dict() for each in self.partitions],
         }  # fmt: skip
 
@@ -181,11 +187,13 @@ def ingest(
     with Output(out) as output:
         plans = _plan(source, partitions, output)
         ranges = [range for plan in plans for range in plan.ranges]
-        manifest = None
+        manifest, reading_seconds = None, 0.0
         if ranges:
             stage = output.stage()
-            with _reporting(stage, sum(range.size for range in ranges), progress):
-                results = _run(source, ranges, stage, on_corrupt, compression, master, spark)
+            with _session(spark, master) as session, _reporting(stage, sum(range.size for range in ranges), progress):
+                started = time.perf_counter()
+                results = _run(session, source, ranges, stage, on_corrupt, compression)
+                reading_seconds = time.perf_counter() - started
             for plan in plans:
                 _assemble(plan, results, stage.name)
             runs = [plan.report.to_run() for plan in plans if plan.report.end > plan.report.start]
@@ -194,7 +202,7 @@ def ingest(
             else:
                 output.discard(stage)
         reports = [plan.report for plan in plans]
-    return IngestReport(Path(out), source.name, manifest, time.perf_counter() - began, reports)
+    return IngestReport(Path(out), source.name, manifest, time.perf_counter() - began, reading_seconds, reports)
 
 
 # --- planning -----------------------------------------------------------------------------------------------------
@@ -291,42 +299,31 @@ def _describe(found: LastEntry | str | None) -> str:
 
 
 def _run(
-    source: Source,
-    ranges: list[Range],
-    stage: Path,
-    on_corrupt: str,
-    compression: str,
-    master: str,
-    spark: SparkSession | None,
+    spark: SparkSession, source: Source, ranges: list[Range], stage: Path, on_corrupt: str, compression: str
 ) -> dict[Range, RangeResult]:
-    """Runs one task per range; results by range. A task that was lost has a result with a failure, or none.
+    """Runs one task per range; results by range. A task that was lost has a result with a failure.
 
     Results come back through an accumulator, so that those of finished tasks are there even if the job fails.
     """
-    with _session(spark, master) as session:
-        context = session.sparkContext
-        results = context.accumulator([], _listed())
-        # the longest first: the last task to start should not be the longest
-        sources = {tp: source.only(tp) for tp in {range.tp for range in ranges}}
-        tasks = [(slot, range, sources[range.tp]) for slot, range in enumerate(ranges)]
-        tasks.sort(key=lambda task: -task[1].size)
+    results = spark.sparkContext.accumulator([], _listed())
+    sources = {tp: source.only(tp) for tp in {range.tp for range in ranges}}
+    tasks = [(slot, range, sources[range.tp]) for slot, range in enumerate(ranges)]
+    # the longest first: the last task to start should not be the longest
+    tasks.sort(key=lambda task: -task[1].size)
 
-        def work(items: Iterator[tuple[int, Range, Source]]) -> None:
-            for slot, range, part in items:
-                results.add([write_range(part, range, stage, slot, on_corrupt=on_corrupt, compression=compression)])
+    def work(items: Iterator[tuple[int, Range, Source]]) -> None:
+        for slot, range, part in items:
+            results.add([write_range(part, range, stage, slot, on_corrupt=on_corrupt, compression=compression)])
 
-        lost: Exception | None = None
-        try:
-            context.parallelize(tasks, len(tasks)).foreachPartition(work)
-        except KeyboardInterrupt:
-            lost = IncompleteError("the run was interrupted")
-        except Exception as error:  # whatever Spark says: what its other tasks have finished counts
-            lost = IncompleteError(f"Spark gave up on a task: {_first_line(error)}")
-        finished = {result.range: result for result in list(results.value)}
-    if lost is not None:
-        for range in ranges:
-            finished.setdefault(range, RangeResult(range, range.start, failure=lost))
-    return finished
+    lost = IncompleteError("its task did not report back")
+    try:
+        spark.sparkContext.parallelize(tasks, len(tasks)).foreachPartition(work)
+    except KeyboardInterrupt:  # pyspark has cancelled the job
+        lost = IncompleteError("the run was interrupted")
+    except Exception as error:  # whatever Spark says: what its other tasks have finished counts
+        lost = IncompleteError(f"Spark gave up on a task: {_first_line(error)}")
+    finished = {range: RangeResult(range, range.start, failure=lost) for range in ranges}
+    return finished | {result.range: result for result in list(results.value)}
 
 
 @contextmanager
@@ -393,10 +390,7 @@ def _assemble(plan: _Plan, results: dict[Range, RangeResult], stage: str) -> Non
     """Takes the results of a partition's ranges into its report, in order, up to the first that does not fit."""
     report = plan.report
     for range in plan.ranges:
-        result = results.get(range)
-        if result is None:
-            report.failure = IncompleteError(f"{range}: its task did not report back")
-            return
+        result = results[range]
         report.seconds += result.seconds
         if result.failure is not None:
             report.failure = result.failure
