@@ -13,14 +13,12 @@ import logging
 import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kafka07c import zookeeper as zk
 from kafka07c.errors import OffsetOutOfRangeError, WrongPartitionError, ZooKeeperError
 from kafka07c.protocol import FetchRequest
-
-if TYPE_CHECKING:
-    from kafka07c.simple import SimpleConsumer
+from kafka07c.simple import SimpleConsumer
 
 __all__ = ["BrokerAddress", "Cluster", "TopicPartition", "parse_brokers", "parse_partition"]
 
@@ -216,8 +214,6 @@ class Cluster:
 
     def connect(self, broker: int, **options) -> SimpleConsumer:
         """A new :class:`~kafka07c.simple.SimpleConsumer` for the broker; ``options`` are its own. Close it."""
-        from kafka07c.simple import SimpleConsumer
-
         address = self.address(broker)
         return SimpleConsumer(address.host, address.port, broker=broker, **options)
 
@@ -248,8 +244,9 @@ def probe_partitions(consumer: SimpleConsumer, topic: str) -> int:
     """How many partitions of ``topic`` the broker has, found by asking it.
 
     Numbers ``0 … n-1`` exist, and a fetch from any other is refused as wrong partition (code 3). Each round is one
-    MULTIFETCH of 32 numbers, which creates nothing on the broker: the first 16 and then powers of two, and from the
-    last that exists to the first that does not, evenly spaced. Small topics take one round trip, the largest four.
+    MULTIFETCH of up to 32 numbers, which creates nothing on the broker: the first 16 and powers of two, then evenly
+    spaced ones between the last that exists and the first that does not. Up to 15 partitions take one round trip, up
+    to 63 two, the 65536 at which the search ends four.
     """
     low, high = -1, zk.MAX_PARTITIONS  # low exists, high does not
     numbers: Sequence[int] = [*range(_PROBES // 2), *(2**k for k in range(4, 16))]
@@ -259,7 +256,8 @@ def probe_partitions(consumer: SimpleConsumer, topic: str) -> int:
                 low = max(low, number)
             else:
                 high = min(high, number)
-        numbers = range(low + 1, high, (high - low) // _PROBES + 1)
+        unknown = high - low - 1
+        numbers = range(low + 1, high, max(1, -(-unknown // _PROBES)))
     return high
 
 

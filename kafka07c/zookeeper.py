@@ -61,7 +61,7 @@ CONNECT_TIMEOUT = 6.0
 SESSION_TIMEOUT = 6.0
 
 #: a node that announces more partitions than this is taken for damaged
-MAX_PARTITIONS = 100_000
+MAX_PARTITIONS = 65_536
 
 _log = logging.getLogger(__name__)
 

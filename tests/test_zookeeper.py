@@ -111,10 +111,10 @@ def test_a_megabyte_of_nonsense_is_refused_in_one_pass(data):
 
 
 def test_partition_counts():
-    assert [parse_partition_count(data) for data in (b"0", b"1", b"12", b"100000")] == [0, 1, 12, 100_000]
+    assert [parse_partition_count(data) for data in (b"0", b"1", b"12", b"65536")] == [0, 1, 12, 65_536]
 
 
-@pytest.mark.parametrize("data", [None, b"", b"-1", b"+1", b" 1", b"1\n", b"1_0", b"x", b"100001", b"9" * 5000, b"\xff"])
+@pytest.mark.parametrize("data", [None, b"", b"-1", b"+1", b" 1", b"1\n", b"1_0", b"x", b"65537", b"9" * 5000, b"\xff"])
 def test_damaged_partition_counts(data):
     with pytest.raises(ZooKeeperError, match="^/brokers/topics/t/0: found b.*, expected"):
         parse_partition_count(data, "/brokers/topics/t/0")

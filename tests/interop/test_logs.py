@@ -64,7 +64,8 @@ def test_the_log_class_reads_what_the_broker_wrote(real_broker, jvm):
 def assert_dump_agrees(jvm, segment):
     """0.7.2's own dump of a segment lists the same entries."""
     dump = jvm.run("kafka.tools.DumpLogSegments", "-noprint", segment.path)
-    dumped = re.findall(r"^offset: (\d+) isvalid: (\w+) payloadsize: (\d+) magic: (\d) compresscodec: (\w+)", dump, re.M)
+    line = r"^offset: (\d+) isvalid: (\w+) payloadsize: (\d+) magic: (\d) compresscodec: (\w+)"
+    dumped = re.findall(line, dump, re.MULTILINE)
     entries = MessageSet(segment.path.read_bytes(), segment.start_offset, shallow=True, final=True)
     codecs = {"NoCompressionCodec": 0, "GZIPCompressionCodec": 1, "SnappyCompressionCodec": 2}
     assert [
@@ -122,7 +123,7 @@ def test_both_recoveries_cut_a_torn_log_at_the_same_place(real_broker, tmp_path)
     (segment,) = real.log_dir.glob("t-0/*.kafka")
     whole = segment.read_bytes()
     for number, torn in enumerate([whole[:-1], whole + bytes(10), whole[:-200] + b"\xff" + whole[-199:]]):
-        folders = [tmp_path / f"{name}-{number}" for name in ("real", "ours")]
+        folders = [tmp_path / f"{name}-torn-{number}" for name in ("real", "our")]
         for folder in folders:
             shutil.copytree(real.log_dir, folder)
             (folder / "t-0" / segment.name).write_bytes(torn)

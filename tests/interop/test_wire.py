@@ -199,7 +199,8 @@ def test_refused_parts_of_a_multifetch_leave_the_others_alone(producer, consumer
             FetchRequest(topic, 1, 0),
         ]
     )
-    assert [[message.value for message in part.good()] for part in parts] == [[b"one", b"two"], [], [], [], [], [b"three"]]
+    values = [[message.value for message in part.good()] for part in parts]
+    assert values == [[b"one", b"two"], [], [], [], [], [b"three"]]
     assert [type(part.error) for part in parts] == [
         type(None), WrongPartitionError, OffsetOutOfRangeError, UnknownError, type(None), type(None),
     ]  # fmt: skip
