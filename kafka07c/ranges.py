@@ -21,7 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from kafka07c import config
 from kafka07c._views import MessageSet
@@ -144,21 +144,27 @@ class Source(ABC):
     def only(self, tp: TopicPartition) -> Source:
         """A source of this one partition, small to pickle: a task that reads with it need not ask where things are."""
 
-    @abstractmethod
     def read(
         self,
         wanted: Range,
         *,
-        on_corrupt: str = "stop",
+        on_corrupt: Literal["stop", "skip"] = "stop",
         fetch_bytes: int = config.FETCH_BYTES,
         fail_on_data_loss: bool = True,
     ) -> Iterator[MessageSet]:
         """The message sets of ``wanted`` in order, each of about ``fetch_bytes`` of log.
 
-        All entries that start before the range's end, whole, and no other. ``on_corrupt``: "stop" or "skip", see the module's
-        text. OffsetOutOfRangeError where the partition does not have all of the range (any more), unless
-        ``fail_on_data_loss`` is false: then what is left is read, and a warning logged. A set's memory is its own.
+        All entries that start before the range's end, whole, and no other. ``on_corrupt``: see the module's text.
+        OffsetOutOfRangeError where the partition does not have all of the range (any more), unless ``fail_on_data_loss``
+        is false: then what is left is read, and a warning logged. A set's memory is its own.
         """
+        if on_corrupt not in ("stop", "skip"):
+            raise ValueError(f"on_corrupt is {on_corrupt!r}; it has to be 'stop' or 'skip'")
+        return self._read(wanted, on_corrupt == "skip", fetch_bytes, fail_on_data_loss) if wanted.size else iter(())
+
+    @abstractmethod
+    def _read(self, rest: Range, skip: bool, fetch_bytes: int, fail_on_data_loss: bool) -> Iterator[MessageSet]:
+        """`read` of a range that is not empty."""
 
     def split(self, wanted: Range) -> list[Range]:
         """``wanted`` cut where segments start, in order, nothing left out. An empty range gives an empty list."""
@@ -224,17 +230,6 @@ class BrokerSource(Source):
         source.name = self.name
         return source
 
-    def read(
-        self,
-        wanted: Range,
-        *,
-        on_corrupt: str = "stop",
-        fetch_bytes: int = config.FETCH_BYTES,
-        fail_on_data_loss: bool = True,
-    ) -> Iterator[MessageSet]:
-        skip = _is_skip(on_corrupt)
-        return self._read(wanted, skip, fetch_bytes, fail_on_data_loss) if wanted.size else iter(())
-
     def _read(self, rest: Range, skip: bool, fetch_bytes: int, fail_on_data_loss: bool) -> Iterator[MessageSet]:
         # A connection of its own: whoever stops reading early leaves an answer on its way.
         with self._cluster.connect(rest.broker) as consumer:
@@ -290,17 +285,6 @@ class ArchiveSource(Source):
         source._found = {tp: self._directory(tp)}
         return source
 
-    def read(
-        self,
-        wanted: Range,
-        *,
-        on_corrupt: str = "stop",
-        fetch_bytes: int = config.FETCH_BYTES,
-        fail_on_data_loss: bool = True,
-    ) -> Iterator[MessageSet]:
-        skip = _is_skip(on_corrupt)
-        return self._read(wanted, skip, fetch_bytes, fail_on_data_loss) if wanted.size else iter(())
-
     def _read(self, rest: Range, skip: bool, fetch_bytes: int, fail_on_data_loss: bool) -> Iterator[MessageSet]:
         policy = "skip" if skip else "stop"
         with self._open(rest.tp) as log:
@@ -335,19 +319,15 @@ class ArchiveSource(Source):
         return self._found
 
 
-def _is_skip(on_corrupt: str) -> bool:
-    if on_corrupt not in ("stop", "skip"):
-        raise ValueError(f"on_corrupt is {on_corrupt!r}; it has to be 'stop' or 'skip'")
-    return on_corrupt == "skip"
-
-
 # --- live brokers
 
 
 def _bounds(consumer: SimpleConsumer, tp: TopicPartition) -> tuple[int, int]:
-    [earliest] = consumer.get_offsets_before(tp.topic, tp.partition, EARLIEST, 1)
-    [latest] = consumer.get_offsets_before(tp.topic, tp.partition, LATEST, 1)
-    return earliest, latest
+    first = consumer.get_offsets_before(tp.topic, tp.partition, EARLIEST, 1)
+    last = consumer.get_offsets_before(tp.topic, tp.partition, LATEST, 1)
+    if not (first and last and 0 <= first[0] <= last[0]):
+        raise ProtocolError(f"{tp}: broker {consumer.host}:{consumer.port} says its log goes from {first} to {last}")
+    return first[0], last[0]
 
 
 def _segment_starts(consumer: SimpleConsumer, tp: TopicPartition) -> list[int]:
@@ -373,7 +353,7 @@ def _next_part(
         earliest, latest = bounds = _bounds(consumer, rest.tp)
         left = rest.within(bounds, fail_on_data_loss=fail_on_data_loss)
         if left == rest:
-            raise ProtocolError(f"{rest.tp}: the log goes from {earliest} to {latest}, but nothing comes at {rest.start}")
+            raise ProtocolError(f"{rest.tp}: the log goes from {earliest} to {latest}, but has nothing at {rest.start}")
         return None, left
     return _after_damage(part, rest, skip, lambda: _segment_starts(consumer, rest.tp))
 

@@ -104,7 +104,13 @@ def test_range_that_makes_no_sense(start, end):
 
 @pytest.mark.parametrize(
     "start, end, left",
-    [(100, 200, (100, 200)), (50, 150, (100, 150)), (150, 250, (150, 200)), (0, 50, (100, 100)), (300, 400, (200, 200))],
+    [
+        (100, 200, (100, 200)),
+        (50, 150, (100, 150)),
+        (150, 250, (150, 200)),
+        (0, 50, (100, 100)),
+        (300, 400, (200, 200)),
+    ],
 )
 def test_range_within_what_is_there(start, end, left, caplog):
     wanted = Range("clicks", 0, 0, start, end)
@@ -396,7 +402,7 @@ def test_broker_whose_next_segments_are_deleted(broker, live, caplog):
     assert values([first, second, third, *rest])[:3] == [b"0" * 20, b"1" * 20, b"2" * 20]
     assert values(rest)[-2:] == [b"4" * 20, b"5" * 20]
     parts = live.read(wanted)
-    with pytest.raises(OffsetOutOfRangeError, match=f"offsets 0 to {6 * SIZE} are wanted, the partition has {3 * SIZE}"):
+    with pytest.raises(OffsetOutOfRangeError, match=f"offsets 0 to {6 * SIZE} are wanted, .* has {3 * SIZE} to"):
         next(parts)
 
 
@@ -419,7 +425,7 @@ def test_broker_that_closes_the_connection_in_between(broker, live):
 
 def test_broker_that_contradicts_itself(broker, live):
     broker.faults.fail_next("fetch", OffsetOutOfRangeError.code)
-    with pytest.raises(ProtocolError, match=f"clicks 0-0: the log goes from 0 to {6 * SIZE}, but nothing comes at 0"):
+    with pytest.raises(ProtocolError, match=f"clicks 0-0: the log goes from 0 to {6 * SIZE}, but has nothing at 0"):
         list(live.read(whole(live, CLICKS)))
 
 
@@ -450,7 +456,8 @@ def test_source_from_zookeeper_and_tasks_without_it(tmp_path):
     write_log(tmp_path / "0", GOOD[0])
     write_log(tmp_path / "1", GOOD[1])
     with ZooKeeper() as zookeeper:
-        with Broker(tmp_path / "0", 0, zookeeper=zookeeper.address), Broker(tmp_path / "1", 1, zookeeper=zookeeper.address):
+        at = {"zookeeper": zookeeper.address}
+        with Broker(tmp_path / "0", 0, **at), Broker(tmp_path / "1", 1, **at):
             with open_source(zookeeper=zookeeper.address) as source:
                 assert source.topics() == ["clicks"]
                 partitions = source.partitions("clicks")
