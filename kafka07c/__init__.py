@@ -1,9 +1,46 @@
-"""Apache Kafka 0.7 for Python."""
+"""Apache Kafka 0.7 for Python: the public names, and nothing else.
 
-from kafka07c import errors
-from kafka07c._build import build_message_set
-from kafka07c._compress import Codec
-from kafka07c._crc32 import crc32
-from kafka07c._views import Message, MessageSet
+``kafka07c.broker`` is the embedded broker, ``kafka07c.spark`` the data source and ingest, ``kafka07c.testing`` what tests
+need of ZooKeeper; ``kafka07c.errors`` has every error.
+"""
 
-__all__ = ["Codec", "Message", "MessageSet", "build_message_set", "crc32", "errors"]
+from importlib.metadata import version as _version
+
+try:
+    from kafka07c import errors
+    from kafka07c._build import build_message_set
+    from kafka07c._compress import Codec
+    from kafka07c._crc32 import crc32
+    from kafka07c._views import Message, MessageSet
+except ModuleNotFoundError as error:
+    if error.name and error.name.startswith("kafka07c._"):
+        raise ImportError(
+            f"kafka07c is here without its compiled core ({error.name}): install it (pip install .), "
+            "or in a checkout build it (make build/built)"
+        ) from error
+    raise
+from kafka07c.cluster import Cluster, TopicPartition
+from kafka07c.protocol import EARLIEST, LATEST, FetchRequest, ProduceRequest
+from kafka07c.segments import Log
+from kafka07c.simple import SimpleConsumer, SyncProducer
+
+__version__ = _version("kafka07c")
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "Cluster",
+    "Codec",
+    "FetchRequest",
+    "Log",
+    "Message",
+    "MessageSet",
+    "ProduceRequest",
+    "SimpleConsumer",
+    "SyncProducer",
+    "TopicPartition",
+    "__version__",
+    "build_message_set",
+    "crc32",
+    "errors",
+]
