@@ -155,8 +155,8 @@ class Source(ABC):
         """The message sets of ``wanted`` in order, each of about ``fetch_bytes`` of log.
 
         All entries that start before the range's end, whole, and no other. ``on_corrupt``: see the module's text.
-        OffsetOutOfRangeError where the partition does not have all of the range (any more), unless ``fail_on_data_loss``
-        is false: then what is left is read, and a warning logged. A set's memory is its own.
+        OffsetOutOfRangeError where the partition does not have all of the range (any more), unless
+        ``fail_on_data_loss`` is false: then what is left is read, and a warning logged. A set's memory is its own.
         """
         if on_corrupt not in ("stop", "skip"):
             raise ValueError(f"on_corrupt is {on_corrupt!r}; it has to be 'stop' or 'skip'")

@@ -407,13 +407,13 @@ def test_broker_whose_next_segments_are_deleted(broker, live, caplog):
 
 
 def test_next_fetch_is_on_its_way_before_a_part_is_handed_out(broker, live):
+    broker.faults.stall_next("fetch", 0.0)
+    second = broker.faults.stall_next("fetch")
     parts = live.read(whole(live, CLICKS), fetch_bytes=SIZE)
     assert values([next(parts)]) == [b"0" * 20]
-    stall = broker.faults.stall_next("fetch")
-    assert values([next(parts)]) == [b"1" * 20]
-    assert stall.wait_entered(30)
-    stall.release()
-    assert values(parts) == [bytes([48 + i]) * 20 for i in range(2, 6)]
+    assert second.wait_entered(30)
+    second.release()
+    assert values(parts) == [bytes([48 + i]) * 20 for i in range(1, 6)]
 
 
 def test_broker_that_closes_the_connection_in_between(broker, live):
