@@ -4,8 +4,6 @@
 need of ZooKeeper; ``kafka07c.errors`` has every error.
 """
 
-from importlib.metadata import version as _version
-
 try:
     from kafka07c import errors
     from kafka07c._build import build_message_set
@@ -23,8 +21,6 @@ from kafka07c.cluster import Cluster, TopicPartition
 from kafka07c.protocol import EARLIEST, LATEST, FetchRequest, ProduceRequest
 from kafka07c.segments import Log
 from kafka07c.simple import SimpleConsumer, SyncProducer
-
-__version__ = _version("kafka07c")
 
 __all__ = [
     "EARLIEST",
@@ -44,3 +40,11 @@ __all__ = [
     "crc32",
     "errors",
 ]
+
+
+def __getattr__(name: str):
+    if name == "__version__":  # asked for seldom, and the look-up takes a third of the import's time
+        from importlib.metadata import version
+
+        return version("kafka07c")
+    raise AttributeError(f"module 'kafka07c' has no attribute {name!r}")
