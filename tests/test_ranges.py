@@ -27,7 +27,9 @@ from kafka07c.errors import (
     WrongPartitionError,
     ZooKeeperError,
 )
+from kafka07c.protocol import EARLIEST
 from kafka07c.ranges import Range, open_source
+from kafka07c.simple import SimpleConsumer
 from kafka07c.testing import ZooKeeper
 
 GOLDEN = Path(__file__).parent / "golden07"
@@ -392,18 +394,34 @@ def live(broker):
         yield source
 
 
-def test_broker_whose_next_segments_are_deleted(broker, live, caplog):
-    wanted = whole(live, CLICKS)
-    parts = live.read(wanted, fetch_bytes=SIZE, fail_on_data_loss=False)
-    first, second = next(parts), next(parts)  # the third is on its way
-    third = next(parts)
+@pytest.mark.parametrize("fail_on_data_loss", [False, True])
+def test_broker_whose_next_segments_are_deleted(broker, live, caplog, fail_on_data_loss):
+    broker.faults.stall_next("fetch", 0.0)
+    second = broker.faults.stall_next("fetch")
+    parts = live.read(whole(live, CLICKS), fetch_bytes=SIZE, fail_on_data_loss=fail_on_data_loss)
+    assert values([next(parts)]) == [b"0" * 20]
+    assert second.wait_entered(30)
     assert broker.retain() == 3
-    rest = list(parts)
-    assert values([first, second, third, *rest])[:3] == [b"0" * 20, b"1" * 20, b"2" * 20]
-    assert values(rest)[-2:] == [b"4" * 20, b"5" * 20]
-    parts = live.read(wanted)
-    with pytest.raises(OffsetOutOfRangeError, match=f"offsets 0 to {6 * SIZE} are wanted, .* has {3 * SIZE} to"):
-        next(parts)
+    second.release()
+    loss = f"offsets {SIZE} to {6 * SIZE} are wanted, the partition has {3 * SIZE} to {6 * SIZE}"
+    if fail_on_data_loss:
+        with pytest.raises(OffsetOutOfRangeError, match=f"clicks.*partition 0, offset {SIZE}: {loss}"):
+            next(parts)
+    else:
+        assert values(parts) == [b"3" * 20, b"4" * 20, b"5" * 20]
+        assert loss in caplog.text
+
+
+@pytest.mark.parametrize("offsets", [[], [10**9], [-5]])
+def test_broker_whose_offsets_make_no_sense(live, monkeypatch, offsets):
+    true_answer = SimpleConsumer.get_offsets_before
+
+    def answer(consumer, topic, partition, time, max_offsets=1):
+        return offsets if time == EARLIEST else true_answer(consumer, topic, partition, time, max_offsets)
+
+    monkeypatch.setattr(SimpleConsumer, "get_offsets_before", answer)
+    with pytest.raises(ProtocolError, match="clicks 0-0: broker 127.0.0.1:.* says its log goes from"):
+        live.bounds(CLICKS)
 
 
 def test_next_fetch_is_on_its_way_before_a_part_is_handed_out(broker, live):
