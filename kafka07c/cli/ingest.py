@@ -40,7 +40,7 @@ def add_parser(commands) -> None:
         default="stop",
         help="a corrupt entry ends its partition (stop, the default; exit code 4), or is left out (skip)",
     )
-    parser.add_argument("--compression", default="snappy", metavar="CODEC", help="snappy (default), zstd, lz4, gzip or none")
+    parser.add_argument("--compression", default="snappy", metavar="CODEC", help="snappy (default), zstd, lz4, gzip…")
     parser.add_argument("--master", default="local[*]", metavar="URL", help="Spark's master; default local[*]")
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
 
@@ -68,7 +68,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _table(report: IngestReport) -> str:
-    heads = ("topic", "partition", "messages", "bytes", "MB/s", "first offset", "last offset", "corrupt entries", "state")
+    heads = (
+        "topic", "partition", "messages", "bytes", "MB/s", "first offset", "last offset", "corrupt entries", "state",
+    )  # fmt: skip
     rows: list[tuple[object, ...]] = [
         (
             each.topic, each.tp.name, each.messages, each.bytes, megabytes_per_second(each.bytes, each.seconds),

@@ -234,9 +234,9 @@ def _plan(source: Source, partitions: list[TopicPartition], output: Output) -> l
             else:
                 recognized += _check_unchanged(source, tp, position, earliest, latest)
             plan.ranges = source.split(Range(*tp, start, latest))
-        except BrokerConnectionError as error:
-            plan.report.failure = error
-        except IncompleteError as error:
+        except SourceChangedError:
+            raise
+        except KafkaError as error:
             plan.report.failure = error
     if output.source not in (None, source.name) and not recognized:
         raise SourceChangedError(

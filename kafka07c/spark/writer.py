@@ -47,9 +47,9 @@ BATCH_BYTES = 8 << 20
 ROW_GROUP_ROWS = 262144
 ROW_GROUP_BYTES = 32 << 20
 
-# Measured on 600 000 events of 125 B: offsets as deltas save a quarter of the file and a tenth of the time; a dictionary
-# for values costs a third of the time and gains nothing. Statistics of values help nobody. zstd instead of snappy makes
-# files smaller by a third, and takes a fifth longer.
+# Measured on 600 000 events of 125 B: offsets as deltas save a quarter of the file and a tenth of the time; a
+# dictionary for values costs a third of the time and gains nothing. Statistics of values help nobody. zstd instead of
+# snappy makes files smaller by a third, and takes a fifth longer.
 _ENCODINGS = {"offset": "DELTA_BINARY_PACKED", "next_offset": "DELTA_BINARY_PACKED"}
 _DICTIONARIES = ["topic", "broker", "partition", "index"]
 _STATISTICS = [name for name in SCHEMA.names if name != "value"]
