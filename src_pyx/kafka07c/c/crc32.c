@@ -44,8 +44,7 @@ VPCLMUL_TARGET static uint32_t vpclmul_crc32(uint32_t crc, const uint8_t *data, 
     if (length == 0) return crc;
     __m128i state = _mm_cvtsi32_si128((int)~crc), back = _mm_cvtsi32_si128((int)k07_tables.back[vpclmul_absent(length)]);
     __m512i start = _mm512_zextsi128_si512(_mm_clmulepi64_si128(state, back, 0x00));
-    __m512i w4 = vpclmul_fold(vpclmul_block(data, length, start), _mm512_loadu_si512(k07_tables.last),
-                              _mm512_setzero_si512());
+    __m512i w4 = vpclmul_parts(vpclmul_block(data, length, start), _mm512_setzero_si512());
     __m256i w2 = _mm256_xor_si256(_mm512_castsi512_si256(w4), _mm512_extracti64x4_epi64(w4, 1));
     __m128i w = _mm_xor_si128(_mm256_castsi256_si128(w2), _mm256_extracti128_si256(w2, 1));
     __m128i barrett = _mm_loadu_si128((const __m128i *)&k07_tables.barrett);

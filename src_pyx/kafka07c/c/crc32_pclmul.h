@@ -70,17 +70,14 @@ PCLMUL_INLINE __m128i pclmul_block(const uint8_t *data, size_t length, __m128i s
     size_t absent = pclmul_absent(length);
     size_t blocks = (length + absent) / 16 - 1;
     __m128i v = _mm_xor_si128(pclmul_front(data, absent), start);
-    if (blocks == 0) return v;
     __m128i by16 = pclmul_load(&k07_tables.by16);
-    for (data += 16 - absent; blocks % 4 != 0 || blocks < 8; data += 16) {
-        v = pclmul_fold(v, by16, pclmul_load(data));
-        if (--blocks == 0) return v;
-    }
-    /* four chains, so that the multiplier never waits */
+    for (data += 16 - absent; blocks % 4 != 0; blocks--, data += 16) v = pclmul_fold(v, by16, pclmul_load(data));
+    if (blocks == 0) return v;
+    /* four chains, so that the multiplier seldom waits */
     __m128i by64 = pclmul_load(&k07_tables.by64);
     __m128i a = pclmul_fold(v, by16, pclmul_load(data)), b = pclmul_load(data + 16), c = pclmul_load(data + 32),
             d = pclmul_load(data + 48);
-    while (data += 64, blocks -= 4) {
+    for (data += 64; blocks > 4; blocks -= 4, data += 64) {
         a = pclmul_fold(a, by64, pclmul_load(data));
         b = pclmul_fold(b, by64, pclmul_load(data + 16));
         c = pclmul_fold(c, by64, pclmul_load(data + 32));

@@ -56,9 +56,9 @@ static void fill_slices(void) {
 
 static void fill_states(void) {
     uint32_t start = 0xFFFFFFFFu, back = X_TO_31;
-    for (int k = 0; k <= 64; k++) {
+    for (int k = 0; k < 128; k++) {
         k07_tables.start[k] = start;
-        if (k < 64) k07_tables.back[k] = back;
+        k07_tables.back[k] = back;
         for (int bit = 0; bit < 8; bit++) {
             start = divided_by_x(start);
             back = divided_by_x(back);
@@ -71,11 +71,8 @@ static void fill(void) {
     fill_states();
     k07_tables.by16 = forward(16);
     k07_tables.by32 = forward(32);
-    k07_tables.by48 = forward(48);
     k07_tables.by64 = forward(64);
     k07_tables.by128 = forward(128);
-    k07_tables.by192 = forward(192);
-    k07_tables.by256 = forward(256);
     for (int lane = 0; lane < 4; lane++) k07_tables.last[lane] = to_w(48 - 16 * lane);
     k07_tables.barrett = (k07_pair){mu(), (uint64_t)POLYNOMIAL << 1 | 1};
 }

@@ -1,5 +1,8 @@
 /* What the CRC-32 kernels calculate with: tables and constants, all derived at run time from the polynomial alone.
  *
+ * The method is folding with a Barrett reduction at the end (V. Gopal and others, "Fast CRC Computation for Generic
+ * Polynomials Using PCLMULQDQ Instruction", Intel 2009); the constants are our own, as follows.
+ *
  * A polynomial over GF(2) is written "reflected": of an n-bit number, bit j is the coefficient of x^(n-1-j). So a
  * little-endian load of message bytes gives the message as a polynomial, and P, x^32 left out, is 0xEDB88320.
  *
@@ -31,10 +34,10 @@ typedef struct {
 
     /* A block whose first k bytes are absent is a whole one that begins with k zeros. Then it takes another state
      * before them: start[k] for a message's beginning, state * back[k] for any state. */
-    uint32_t start[65]; /* the state that k zero bytes turn into 0xFFFFFFFF */
-    uint32_t back[64];  /* x^(31-8k): state * back[k] is 64 bits to be added to the first 64 of the block */
+    uint32_t start[128]; /* the state that k zero bytes turn into 0xFFFFFFFF */
+    uint32_t back[128];  /* x^(31-8k): state * back[k] is 64 bits to be added to the first 64 of the block */
 
-    k07_pair by16, by32, by48, by64, by128, by192, by256; /* a 128-bit number forward by so many bytes */
+    k07_pair by16, by32, by64, by128; /* a 128-bit number forward by so many bytes */
     k07_pair last[4]; /* the 128-bit numbers of a 64-byte block to the 96 bits of W, to be added up */
     k07_pair barrett; /* mu, P */
 } k07_crc32_tables;

@@ -5,50 +5,45 @@
  *     WALK_TARGET       its target attribute
  *     WALK_BATCH        messages that are checked together
  *     WALK_PENDING      type of what is kept of them until then
- *     WALK_ADD          (pending, slot, payload, length, crc): takes a message, any length
+ *     WALK_ADD          (pending, slot, payload, length, crc): takes a message of any length; crc points at its CRC field
  *     WALK_FIRST_BAD    (pending, count) -> slot of the first whose CRC is wrong, or count
  *
  * A message is in the columns while it is pending, but `count` leaves it out.
  */
 WALK_TARGET static int WALK_LOOP(k07_walk *walk) {
-    const uint8_t *const data = walk->data;
-    const int64_t base = walk->base, longest = walk->length - HEADER_BYTES;
-    int64_t pos = walk->pos, count = walk->count;
-    int64_t *const offsets = walk->offsets;
-    int32_t *const lengths = walk->lengths;
+    const uint8_t *const end = walk->data + walk->length;
+    const uint8_t *entry = walk->data + walk->pos;
+    const uint64_t origin = (uint64_t)walk->base - (uint64_t)(uintptr_t)walk->data;
+    int64_t *offset = walk->offsets + walk->count, *const last = walk->offsets + walk->capacity;
+    int32_t *length = walk->lengths + walk->count;
     WALK_PENDING pending = {0};
-    int slot = 0, stop, good;
-    for (;;) {
-        const uint8_t *entry = data + pos;
-        int header = HEADER_BYTES;
-        if (!(pos <= longest && is_usual(entry, longest - pos) && count + slot < walk->capacity)) {
-            stop = judge(walk, pos, count + slot);
-            if (stop != PLAIN) break;
-            header = header_bytes(entry);
+    int stop, slot, good;
+    do {
+        const uint8_t *const usual_end = last - offset >= WALK_BATCH ? end : entry;
+#pragma GCC unroll 4
+        for (slot = 0, stop = PLAIN; slot < WALK_BATCH; slot++) {
+            shape found;
+            if (__builtin_expect(!is_usual(entry, usual_end - entry, &found), 0)) {
+                stop = judge(entry, end - entry, last - (offset + slot), &found);
+                if (stop != PLAIN) break;
+            }
+            const uint8_t *payload = entry + found.header;
+            offset[slot] = (int64_t)(origin + (uintptr_t)entry);
+            entry += 4 + found.size;
+            length[slot] = (int32_t)(entry - payload);
+            WALK_ADD(&pending, slot, payload, (size_t)(entry - payload), payload - 4);
         }
-        int64_t size = (int64_t)load_be32(entry) + 4;
-        int64_t length = size - header;
-        offsets[count + slot] = offset_at(base, pos);
-        lengths[count + slot] = (int32_t)length;
-        WALK_ADD(&pending, slot, entry + header, (size_t)length, load_be32(entry + header - 4));
-        pos += size;
-        if (++slot == WALK_BATCH) {
-            good = WALK_FIRST_BAD(&pending, slot);
-            count += good;
-            if (good < slot) goto bad_crc;
-            slot = 0;
-        }
-    }
-    good = WALK_FIRST_BAD(&pending, slot);
-    count += good;
+        good = WALK_FIRST_BAD(&pending, slot);
+        offset += good;
+        length += good;
+    } while (good == WALK_BATCH);
     if (good < slot) {
-    bad_crc:
         stop = K07_BAD_CRC;
-        pos = position_of(base, offsets[count]);
+        entry = (const uint8_t *)(uintptr_t)((uint64_t)*offset - origin);
     }
-    offsets[count] = offset_at(base, pos);
-    walk->pos = pos;
-    walk->count = count;
+    *offset = (int64_t)(origin + (uintptr_t)entry);
+    walk->pos = entry - walk->data;
+    walk->count = offset - walk->offsets;
     return stop;
 }
 
