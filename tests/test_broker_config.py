@@ -85,8 +85,8 @@ def test_the_settings_that_0_7_ships_are_taken():
     config = BrokerConfig.from_properties(parse_properties(SHIPPED))
     assert (config.broker_id, config.port, config.log_dir) == (0, 9092, "/tmp/kafka-logs")
     assert (config.send_buffer_bytes, config.segment_bytes, config.flush_messages) == (1048576, 536870912, 10000)
-    assert (config.zookeeper, config.enable_zookeeper, config.zookeeper_connect_ms) == ("localhost:2181", True, 1000000)
-    assert config.ignored == ("num.threads",)
+    assert (config.zookeeper, config.enable_zookeeper) == ("localhost:2181", True)
+    assert config.ignored == ("num.threads", "zk.connectiontimeout.ms")
     topic = config.of("clicks")
     assert (topic.flush_ms, topic.retention_ms, topic.retention_bytes) == (1000, 168 * 3_600_000, None)
 
@@ -129,7 +129,8 @@ def test_a_topic_has_its_own_settings_before_those_for_all():
 
 
 def test_what_is_given_goes_before_the_properties():
-    config = BrokerConfig.from_properties({"port": "9092", "brokerid": "3", "num.partitions": 4}, port=0, broker_id=None)
+    properties = {"port": "9092", "brokerid": "3", "num.partitions": 4}
+    config = BrokerConfig.from_properties(properties, port=0, broker_id=None)
     assert (config.port, config.broker_id, config.partitions) == (0, 3, 4)
 
 

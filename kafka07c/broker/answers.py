@@ -57,16 +57,15 @@ class Answer:
 
     def _cut(self, limit: int) -> Iterator[bytes | FileSlice]:
         for piece in self.pieces:
-            if isinstance(piece, FileSlice):
-                size = piece.count
-                piece = replace(piece, count=min(size, limit))
-            else:
-                size = len(piece)
-                piece = piece[:limit]
             if not limit:
                 return
+            if isinstance(piece, FileSlice):
+                piece = replace(piece, count=min(piece.count, limit))
+                limit -= piece.count
+            else:
+                piece = piece[:limit]
+                limit -= len(piece)
             yield piece
-            limit -= min(size, limit)
 
 
 def _send_file(sock: socket.socket, piece: LogSlice) -> None:

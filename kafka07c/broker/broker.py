@@ -18,7 +18,7 @@ from kafka07c.broker.server import Server
 from kafka07c.broker.storage import Storage
 from kafka07c.broker.ticker import Ticker
 from kafka07c.segments import Recovery
-from kafka07c.zookeeper import BrokerRegistration
+from kafka07c.zookeeper import BrokerRegistration, parse_hosts
 
 __all__ = ["Broker"]
 
@@ -76,6 +76,8 @@ class Broker:
         )
         if self.config.log_dir is None:
             raise ValueError("a broker needs a log directory: log_dir, or the property log.dir")
+        if self.config.zookeeper is not None:
+            parse_hosts(self.config.zookeeper)
         self.broker_id = self.config.broker_id
         self.host = host
         #: the port that the broker listens on; 0 as long as it has not taken a free one
@@ -105,6 +107,8 @@ class Broker:
         """
         running, self._running = self._running, None
         if running is not None:
+            # in this order, so that a request that is stalled is not answered after all
+            running.server.close_connections()
             self.faults.clear()
             running.stop(clean)
 

@@ -143,8 +143,6 @@ class BrokerConfig:
     enable_zookeeper: bool | None = _setting("enable.zookeeper", None, "", _boolean)
     zookeeper: str | None = _setting("zk.connect", None, "host:port,…/chroot", _text)
     zookeeper_session_ms: int = _setting("zk.sessiontimeout.ms", 6000, "ms", _POSITIVE)
-    #: None: as long as the session time-out
-    zookeeper_connect_ms: int | None = _setting("zk.connectiontimeout.ms", None, "ms", _POSITIVE)
 
     #: 0.7 properties that were given and have no effect here
     ignored: tuple[str, ...] = ()
@@ -199,8 +197,9 @@ class BrokerConfig:
 
 _BY_PROPERTY = {setting.metadata["property"]: setting for setting in fields(BrokerConfig) if setting.metadata}
 
-#: every connection has a thread of its own, there are no snapshots of statistics, and only consumers use the third
-_WITHOUT_EFFECT = frozenset({"num.threads", "monitoring.period.secs", "zk.synctime.ms"})
+#: every connection has a thread of its own; there are no snapshots of statistics; only consumers use the third; and how
+#: long ZooKeeper is waited for is fixed
+_WITHOUT_EFFECT = frozenset({"num.threads", "monitoring.period.secs", "zk.synctime.ms", "zk.connectiontimeout.ms"})
 
 
 def _unknown(name: str) -> str:

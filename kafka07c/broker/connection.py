@@ -24,16 +24,17 @@ def serve(sock: socket.socket, handlers: Handlers, faults: Faults, max_request_b
         if frame is None:
             return
         request = decode_request(frame)
-        api, topics = describe(request)
-        if faults.take("close before", api, topics):
+        script = faults.take(*describe(request))
+        if script.close_before:
             return
-        if stall := faults.take("stall", api, topics):
-            stall.what.hold()
+        if script.stall is not None:
+            script.stall.hold()
         answer = handlers.handle(request)
-        cut = faults.take("cut", api, topics)
         if answer is not None:
-            answer.send(sock, cut.what if cut else None)
-        if cut or faults.take("close after", api, topics) or (answer is not None and answer.then_close):
+            answer.send(sock, script.cut_at_byte)
+            if answer.then_close:
+                return
+        if script.close_after or script.cut_at_byte is not None:
             return
 
 

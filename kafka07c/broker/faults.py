@@ -1,8 +1,9 @@
 """Scripted faults: what a test can make the broker do wrong, request by request.
 
 Each call of :class:`Faults` puts one fault at the end of a list. A request takes the first fault of each kind in the
-list that matches it, so faults scripted one after another come one after another. Everything here may be called from
-any thread while the broker serves.
+list that matches it when it comes in, so faults scripted one after another come one after another, and none hits a
+request that has been answered already. (A produce request has no answer: to be sure that it has come in before a fault
+is scripted, ask something else on its connection.) Everything here may be called from any thread.
 
 ``api`` is "produce", "fetch", "multifetch", "multiproduce" or "offsets"; None matches every request. ``topic`` narrows
 a fault to requests that name the topic. ``times`` is how many requests (for ``fail_next``: parts of requests) it hits.
@@ -13,10 +14,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 from kafka07c.errors import error_for_code
 
-__all__ = ["APIS", "Faults", "Stall"]
+__all__ = ["APIS", "Faults", "Script", "Stall"]
 
 APIS = ("produce", "fetch", "multifetch", "multiproduce", "offsets")
 
@@ -43,16 +45,26 @@ class Stall:
         self._released.wait(self._seconds)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Fault:
-    kind: str
+    kind: str  # fail, cut, stall, close before, close after
     api: str | None
     topic: str | None
     times: int
-    what: object
+    what: Any
 
     def matches(self, api: str, topics: Collection[str]) -> bool:
         return self.api in (None, api) and (self.topic is None or self.topic in topics)
+
+
+@dataclass(frozen=True)
+class Script:
+    """What is to happen to one request, whatever becomes of its work."""
+
+    close_before: bool
+    stall: Stall | None
+    cut_at_byte: int | None
+    close_after: bool
 
 
 class Faults:
@@ -117,28 +129,37 @@ class Faults:
         with self._lock:
             return sum(fault.times for fault in self._faults)
 
-    def take(self, kind: str, api: str, topics: Collection[str]) -> _Fault | None:
-        """The first fault of ``kind`` ("fail", "cut", "stall", "close before", "close after") that matches, used up
-        once; None where there is none. For the broker's own use."""
+    def take(self, api: str, topics: Collection[str]) -> Script:
+        """What has been scripted for a request that has come in, used up. For the broker's own use."""
         with self._lock:
-            for fault in self._faults:
-                if fault.kind == kind and fault.matches(api, topics):
-                    fault.times -= 1
-                    if not fault.times:
-                        self._faults.remove(fault)
-                    return fault
-        return None
+            stall, cut = self._take("stall", api, topics), self._take("cut", api, topics)
+            return Script(
+                close_before=self._take("close before", api, topics) is not None,
+                stall=None if stall is None else stall.what,
+                cut_at_byte=None if cut is None else cut.what,
+                close_after=self._take("close after", api, topics) is not None,
+            )
 
     def maybe_fail(self, api: str, topic: str) -> None:
-        """Raise what ``fail_next`` has scripted for this part of a request, if anything."""
-        fault = self.take("fail", api, (topic,))
+        """Raise what ``fail_next`` has scripted for this part of a request, if anything. For the broker's own use."""
+        with self._lock:
+            fault = self._take("fail", api, (topic,))
         if fault is None:
             return
         if isinstance(fault.what, int):
             raise error_for_code(fault.what, f"a scripted fault of {api}", topic=topic)
         raise fault.what
 
-    def _add(self, kind: str, api: str | None, topic: str | None, times: int, what: object) -> None:
+    def _take(self, kind: str, api: str, topics: Collection[str]) -> _Fault | None:
+        for fault in self._faults:
+            if fault.kind == kind and fault.matches(api, topics):
+                fault.times -= 1
+                if not fault.times:
+                    self._faults.remove(fault)
+                return fault
+        return None
+
+    def _add(self, kind: str, api: str | None, topic: str | None, times: int, what: Any) -> None:
         if api is not None and api not in APIS:
             raise ValueError(f"api must be one of {', '.join(APIS)} or None, but is {api!r}")
         if times < 1:

@@ -66,14 +66,12 @@ class Server:
         with self._lock:
             return len(self._connections)
 
-    def close_connections(self) -> None:
-        """Close every connection now and wait until their threads have ended; new ones are welcome."""
+    def close_connections(self) -> list[threading.Thread]:
+        """Close every connection now; new ones are welcome. Gives their threads, which are about to end."""
         with self._lock:
-            threads = list(self._connections.values())
             for sock in self._connections:
                 _shut(sock)
-        for thread in threads:
-            thread.join()
+            return list(self._connections.values())
 
     def stop(self) -> None:
         """Stop listening, close every connection and wait until all threads have ended."""
@@ -82,7 +80,8 @@ class Server:
         if self._acceptor.ident is not None:
             self._acceptor.join()
         self._listener.close()
-        self.close_connections()
+        for thread in self.close_connections():
+            thread.join()
         self._wake_reader.close()
         self._wake_writer.close()
 
@@ -126,6 +125,8 @@ class Server:
         try:
             sock.setblocking(True)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # a peer that has vanished without a word does not keep its place for ever
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             if self._send_buffer_bytes is not None:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
             self._serve(sock)
@@ -133,7 +134,8 @@ class Server:
             logger.info("closing the connection of %s: %s", name, error)
         except KafkaError as error:
             logger.warning("closing the connection of %s: %s", name, error)
-        except ConnectionError as error:
+        except OSError as error:
+            # of the socket: what a disk has to say comes as a LogError
             logger.debug("the connection of %s ended: %s", name, error)
         except Exception:
             # whatever one request brings up, the broker goes on for the others

@@ -54,6 +54,7 @@ class Storage:
     def begin(self) -> None:
         """Take the mark of a clean stop away: from now on this is a log directory in use."""
         (self._directory / CLEAN_SHUTDOWN).unlink(missing_ok=True)
+        os.fsync(self._descriptor)  # or a crash of the machine could bring it back, and no recovery with it
 
     def close(self, *, clean: bool) -> None:
         """Flush and close all logs. ``clean`` leaves the mark of a clean stop, if nothing has failed."""
@@ -61,6 +62,7 @@ class Storage:
             self._close_logs()
             if clean:
                 (self._directory / CLEAN_SHUTDOWN).touch()
+                os.fsync(self._descriptor)
         finally:
             os.close(self._descriptor)
 

@@ -93,8 +93,8 @@ def _properties(args: argparse.Namespace) -> dict[str, str]:
 
 
 class _StopSignals:
-    """SIGTERM and SIGINT. Until :meth:`only_note` they are a KeyboardInterrupt, for the start may take long (a stale node
-    in ZooKeeper is waited for); after it they end :meth:`wait` and disturb nothing, a stop that is under way least."""
+    """SIGTERM and SIGINT. Until :meth:`only_note` they are a KeyboardInterrupt, for the start may take long (a stale
+    node in ZooKeeper is waited for); after it they end :meth:`wait` and disturb nothing, a stop under way least."""
 
     _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
