@@ -32,7 +32,8 @@ from kafka07c.protocol import (
     decode_fetch_response,
     decode_multifetch_response,
 )
-from kafka07c.testing import ZooKeeper
+from kafka07c.segments import Log
+from kafka07c.testing import ZooKeeper, free_ports
 from kafka07c.zookeeper import read_snapshot, session
 
 AT_ONCE = {"log.flush.interval": 1}
@@ -295,7 +296,7 @@ def test_connections_can_be_closed_by_the_test(tmp_path):
             assert again.offsets("probe", 0) == [0]
 
 
-# what cannot be trusted
+# what cannot be trusted, and what fails
 
 
 def test_no_memory_on_the_word_of_a_size_field(tmp_path):
@@ -345,6 +346,25 @@ def test_a_segment_that_vanishes_ends_the_fetch_only(tmp_path):
         with Wire(broker.port) as wire:
             assert decode_fetch_response(wire.ask(FetchRequest("clicks", 0, 0, 100))[4:])[0] == 1
             assert values(bytes(decode_fetch_response(wire.ask(FetchRequest("clicks", 0, 13, 100))[4:])[1])) == [b"two"]
+
+
+def test_a_log_that_cannot_be_flushed_does_not_keep_the_others_from_it(tmp_path, monkeypatch):
+    flush = Log.flush
+
+    def fail_for_the_first(log: Log) -> bool:
+        if log.topic == "broken":
+            raise LogError("the disk says no")
+        return flush(log)
+
+    with Broker(tmp_path, clock=lambda: 0.0) as broker:
+        for topic in ("broken", "clicks"):
+            produce(broker, topic, b"one")
+        # no disk fails to order
+        monkeypatch.setattr(Log, "flush", fail_for_the_first)
+        with pytest.raises(LogError, match="the disk says no"):
+            broker.flush()
+        assert log_end(broker.port, "broken", 0) == 0
+        assert log_end(broker.port, "clicks", 0) == 13
 
 
 def test_a_multifetch_of_thousands_holds_few_descriptors(tmp_path):
@@ -589,6 +609,45 @@ def test_a_broker_process(tmp_path, number):
     assert "development, tests and demos" in err
     assert "no effect here: num.threads" in err
     assert (tmp_path / "logs" / MARK).exists()
+
+
+@pytest.mark.zookeeper
+def test_a_broker_process_that_is_killed_comes_back_at_its_address(tmp_path, zookeeper):
+    (port,) = free_ports(1)
+    hosts = f"{zookeeper.address}/killed"
+    args = ["--log-dir", tmp_path, "--port", port, "--zookeeper", hosts, "--property", "log.flush.interval=1"]
+    args += ["--property", "zk.sessiontimeout.ms=1500"]
+    killed = run_process(*args)
+    try:
+        assert killed.stdout.readline() == f"127.0.0.1:{port}\n"
+        with Wire(port) as wire:
+            wire.send(ProduceData("clicks", 0, build_message_set([b"one"])).encode())
+            assert wire.offsets("clicks", 0) == [13, 0]
+    finally:
+        killed.kill()
+        killed.communicate()
+    # its node is still there: one start is told to stop while it waits for that to go, the next one comes up
+    told = run_process(*args)
+    try:
+        while "still held by session" not in (line := told.stderr.readline()):
+            assert line, "it did not wait"
+        told.terminate()
+        assert told.communicate(timeout=PATIENCE)[0] == ""
+        assert told.returncode == 0
+    finally:
+        told.kill()
+        told.communicate()
+    assert not (tmp_path / MARK).exists()
+    back = run_process(*args)
+    try:
+        assert back.stdout.readline() == f"127.0.0.1:{port}\n"
+        assert log_end(port, "clicks", 0) == 13
+        with session(hosts) as client:
+            assert read_snapshot(client).brokers == {0: ("127.0.0.1", port)}
+    finally:
+        back.terminate()
+        back.communicate(timeout=PATIENCE)
+    assert (tmp_path / MARK).exists()
 
 
 @pytest.mark.parametrize(

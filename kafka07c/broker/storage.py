@@ -109,27 +109,38 @@ class Storage:
             return [0] if time in (LATEST, EARLIEST) else []
         return log.get_offsets_before(time, max_offsets)
 
-    # what comes again and again
+    # what comes again and again; a log that fails keeps none of the others from its turn, and its error is raised then
 
     def flush(self) -> None:
         """Flush all logs."""
-        for log in self._all():
-            log.flush()
+        self._for_each(Log.flush)
 
     def flush_due(self) -> None:
         """Flush the logs whose last flush is as long ago as their topic's flush interval."""
-        for log in self._all():
-            log.flush_if_older(self._config.of(log.topic).flush_ms)
+        self._for_each(lambda log: log.flush_if_older(self._config.of(log.topic).flush_ms))
 
     def retain(self) -> int:
         """Delete the segments that the topics' retention does not keep; how many those were."""
-        deleted = 0
+        return sum(self._for_each(self._retain))
+
+    def _retain(self, log: Log) -> int:
+        settings = self._config.of(log.topic)
+        deleted = log.retain(max_age_ms=settings.retention_ms, max_bytes=settings.retention_bytes)
+        for segment in deleted:
+            logger.info("retention deleted %s", segment.path)
+        return len(deleted)
+
+    def _for_each(self, work: Callable[[Log], int]) -> list[int]:
+        results, errors = [], []
         for log in self._all():
-            settings = self._config.of(log.topic)
-            for segment in log.retain(max_age_ms=settings.retention_ms, max_bytes=settings.retention_bytes):
-                logger.info("retention deleted %s", segment.path)
-                deleted += 1
-        return deleted
+            try:
+                results.append(work(log))
+            except LogError as error:
+                logger.error("%s", error)
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return results
 
     # logs
 
