@@ -101,7 +101,7 @@ class Connection:
             longest = min(2 * longest, _LONGEST_PAUSE)
 
     def _opened(self) -> socket.socket:
-        with self._errors("connect", self.connect_timeout):
+        with self._errors("cannot be reached", "did not take a connection", self.connect_timeout):
             opened = socket.create_connection((self.host, self.port), self.connect_timeout)
         opened.settimeout(self.timeout)
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -111,7 +111,7 @@ class Connection:
     def send(self, buffers: Iterable[bytes | bytearray | memoryview]) -> None:
         """Hand all of ``buffers``, in order, to the kernel. That the peer read any of it is not said."""
         views = [memoryview(buffer) for buffer in buffers if len(buffer)]
-        with self._errors("take a request", self.timeout):
+        with self._errors("broke off while it was sent a request", "did not take a request", self.timeout):
             at = 0
             while at < len(views):
                 sent = self._live_socket().sendmsg(islice(views, at, at + _MAX_BUFFERS))
@@ -127,7 +127,7 @@ class Connection:
         A size field that is not between 1 and ``max_frame_bytes`` is a ProtocolError before memory is taken for it.
         """
         decoder = FrameDecoder(max_frame_bytes, _EAGER_BYTES)
-        with self._errors("answer", self.timeout):
+        with self._errors("broke off before it had answered", "did not answer", self.timeout):
             frame = None
             while frame is None:
                 count = self._live_socket().recv_into(decoder.buffer())
@@ -176,20 +176,20 @@ class Connection:
         return self._socket
 
     @contextmanager
-    def _errors(self, doing: str, seconds: float) -> Iterator[None]:
+    def _errors(self, failed: str, late: str, seconds: float) -> Iterator[None]:
         """Errors of the socket as errors of ours; after any at all the connection is closed."""
         try:
             yield
         except TimeoutError as error:
             self.close()
-            raise BrokerTimeoutError(f"broker {self.name} did not {doing} within {seconds:g} s") from error
+            raise BrokerTimeoutError(f"broker {self.name} {late} within {seconds:g} s") from error
         except ProtocolError as error:
             self.close()
             raise ProtocolError(f"broker {self.name}: {error}") from error
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the latter from a host name that cannot be one
             self.close()
-            reason = error.strerror or str(error)
-            raise BrokerConnectionError(f"broker {self.name} cannot {doing}: {reason}") from error
+            reason = getattr(error, "strerror", None) or str(error)
+            raise BrokerConnectionError(f"broker {self.name} {failed}: {reason}") from error
         except BaseException:
             self.close()
             raise

@@ -1,7 +1,7 @@
 """Cuts a stream of bytes into frames. Knows no socket: it is told about bytes and gives frames.
 
-Source: every request and response of 0.7.2 is ``int32 size | frame``, big-endian (``kafka.network.BoundedByteBufferReceive``,
-which, like this, takes a size of 0 or less for an error). A frame begins with the type of a request or the error of a response.
+Every request and response of 0.7.2 is ``int32 size | frame``, big-endian; a frame begins with a request's type or a
+response's error. Source: ``kafka.network.BoundedByteBufferReceive``, to which too a size of 0 or less is an error.
 
 Two ways to tell it:
 
@@ -58,7 +58,7 @@ class FrameDecoder:
 
     @property
     def missing(self) -> int:
-        """Bytes that the frame under way still lacks, as far as is known: of its size field, while that is not whole."""
+        """Bytes that the frame under way lacks, as far as is known: of its size field while that is not whole."""
         return (_SIZE.size if self._frame_bytes is None else self._frame_bytes) - self._filled
 
     def buffer(self) -> memoryview:

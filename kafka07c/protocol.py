@@ -122,7 +122,7 @@ def check_partition(partition: int) -> int:
     Whether the topic has that many partitions only the broker knows; it closes the connection when not.
     """
     if not RANDOM_PARTITION <= partition < 2**31:
-        raise InvalidTopicError(f"partition {partition} is none: they are 0 and up, or -1 for one that the broker picks")
+        raise InvalidTopicError(f"partition {partition} is none: they are 0 and up, or -1 to let the broker pick one")
     return partition
 
 
@@ -410,7 +410,7 @@ def _encode_topic(topic: str) -> bytes:
     except UnicodeEncodeError as error:
         raise InvalidTopicError(f"topic name {topic!r} cannot be written as UTF-8") from error
     if len(encoded) > _MAX_COUNT:
-        raise InvalidTopicError(f"topic name {topic[:40]!r}... is {len(encoded)} bytes long; the wire allows {_MAX_COUNT}")
+        raise InvalidTopicError(f"topic name {topic[:40]!r}... takes {len(encoded)} bytes; the wire has {_MAX_COUNT}")
     return _INT16.pack(len(encoded)) + encoded
 
 

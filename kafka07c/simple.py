@@ -178,12 +178,12 @@ class SimpleConsumer(_Client):
             _check_fetch(request, max_message_bytes)
         if not requests:
             return []
-        limit = min(2 + sum(6 + request.max_bytes for request in requests), _INT32_MAX)
+        limit = 2 + sum(6 + request.max_bytes for request in requests)
         with self._lock:
             question = self._dialogue.ask(MultiFetchRequest(requests).encode(), limit)
             code, parts = self._decoded(decode_multifetch_response, question, len(requests))
             if code:
-                raise error_for_code(code, f"{self._refused('a multifetch')} with error code {code}", broker=self.broker)
+                raise error_for_code(code, self._refused("a multifetch", code), broker=self.broker)
             return [
                 self._part(request, code, data, max_message_bytes)
                 for request, (code, data) in zip(requests, parts, strict=True)
@@ -276,12 +276,14 @@ class SimpleConsumer(_Client):
     def _complete(self, request: FetchRequest, code: int, data: memoryview, max_message_bytes: int) -> MessageSet:
         """The set to return for an answer."""
         messages = self._progress(request, code, data, max_message_bytes)
-        if messages.error is not None and messages.error.next_offset is None:
-            messages = self._with_next_offset(request, messages, max_message_bytes)
+        if messages.error is not None:
+            return self._with_next_offset(request, messages, max_message_bytes)
+        if messages.size_bytes and not messages.valid_bytes:
+            return messages.with_error(self._endless(request, messages.data))
         return messages
 
     def _progress(self, request: FetchRequest, code: int, data: memoryview, max_message_bytes: int) -> MessageSet:
-        """The set for an answer. Asks again while it holds no whole entry though there is one to come."""
+        """The set for an answer. Asks again as long as that may help a first entry that is cut."""
         short_answers = 0
         while True:
             self._check_answer(request, code, data)
@@ -291,16 +293,16 @@ class SimpleConsumer(_Client):
             if len(data) == request.max_bytes:
                 request = replace(request, max_bytes=self._announced_bytes(request, data, max_message_bytes))
             else:
-                # The broker had no more to give, and it flushes whole sets and cuts segments between entries. So this
-                # is damage, unless the log was seen while it changed: look once more, but not for ever.
+                # The broker had no more to give. It flushes whole sets and cuts segments between entries, so this is no
+                # entry, unless the log was seen while it changed: look once more, but not for ever.
                 short_answers += 1
                 if short_answers == _SHORT_ANSWERS or request.offset + len(data) in self._boundaries(request):
-                    return messages.with_error(self._endless(request, data))
+                    return messages
             code, data = self._decoded(decode_fetch_response, self._ask_fetch(request))
 
     def _check_answer(self, request: FetchRequest, code: int, data: memoryview) -> None:
         if code:
-            raise error_for_code(code, f"{self._refused('a fetch')} with error code {code}", **self._place(request))
+            raise error_for_code(code, self._refused("a fetch", code), **self._place(request))
         if len(data) > request.max_bytes:
             raise ProtocolError(
                 f"broker {self._connection.name} sent {len(data)} bytes of topic {request.topic!r} partition "
@@ -343,7 +345,7 @@ class SimpleConsumer(_Client):
         """The set, its error's ``next_offset`` found where what follows the damaged entry was not in the answer."""
         error = messages.error
         entry = messages.data[messages.valid_bytes :]
-        if len(entry) < 4 or _size_field(entry) < 5:
+        if error.next_offset is not None or len(entry) < 4 or _size_field(entry) < 5:
             return messages
         following = replace(request, offset=error.offset + 4 + _size_field(entry))
         at_boundary = following.offset in self._boundaries(following)
@@ -362,17 +364,17 @@ class SimpleConsumer(_Client):
     # --- questions and answers
 
     def _offsets(self, request: OffsetsRequest) -> list[int]:
-        limit = min(6 + 8 * request.max_offsets, _INT32_MAX)
-        # 0.7.2 answers OFFSETS of a topic that it does not know with one offset even when none is asked for.
+        # 0.7.2 gives one offset for a topic that it does not know, even when none is asked for.
+        limit = 6 + 8 * max(request.max_offsets, 1)
         try:
-            question = self._dialogue.ask(request.encode(), max(limit, 14))
+            question = self._dialogue.ask(request.encode(), limit)
             code, offsets = self._decoded(decode_offsets_response, question)
         except BrokerConnectionError as error:
             what = f"the offsets of topic {request.topic!r} partition {request.partition}"
             raise type(error)(f"{error}; it was asked for {what}") from error
         if code:
             place = {"topic": request.topic, "broker": self.broker, "partition": request.partition}
-            raise error_for_code(code, f"{self._refused('to give offsets')} with error code {code}", **place)
+            raise error_for_code(code, self._refused("to give offsets", code), **place)
         return offsets
 
     def _decoded(self, decode: Callable[..., T], question: Question, *arguments: int) -> T:
@@ -382,8 +384,8 @@ class SimpleConsumer(_Client):
         except ProtocolError as error:
             raise ProtocolError(f"broker {self._connection.name}: {error}") from error
 
-    def _refused(self, what: str) -> str:
-        return f"broker {self._connection.name} refused {what}"
+    def _refused(self, what: str, code: int) -> str:
+        return f"broker {self._connection.name} refused {what} with error code {code}"
 
     def _place(self, request: FetchRequest) -> dict[str, Any]:
         return {
@@ -397,19 +399,20 @@ class SimpleConsumer(_Client):
 class SyncProducer(_Client):
     """Writes to one broker, and returns when the bytes are handed to this machine's kernel.
 
-    0.7 never answers a produce request. What it refuses it drops, in silence or by closing the connection with all
-    that was on its way. So what can be known to be refused is refused here, before anything is sent: a stored payload
-    above ``max_message_bytes`` (the broker's ``max.message.size``, after compression), a request above
-    ``max_request_bytes`` (its ``max.socket.request.bytes``), an illegal topic name, a partition below -1. What cannot be
-    known: whether the topic has the partition, and whether the broker lives long enough. *Written* is all that can be
-    said of a message; read it back if that matters.
+    0.7 never answers a produce request. What it refuses it drops, in silence or by closing the connection with all that
+    was on its way. So what can be known to be refused is refused here, before anything is sent: a stored payload above
+    ``max_message_bytes`` (the broker's ``max.message.size``, after compression), a request above ``max_request_bytes``
+    (its ``max.socket.request.bytes``), an illegal topic name, a partition below -1. Not known here is whether the topic
+    has the partition, and whether the broker lives long enough. *Written* is all that can be said of a message; who
+    must know more reads it back.
 
-    Before each request the connection is looked at: one that the broker has closed meanwhile is made anew, so nothing
-    is written into it. A request is never sent twice: when the connection fails under one, the BrokerConnectionError
-    says so, and whether to send again is the caller's choice between losing and doubling.
+    Before each request the connection is looked at, and made anew if the broker has closed it, so that nothing is
+    written into a closed one. (A close that is still on its way cannot be seen.) A request is never sent twice: when
+    the connection fails under one, the BrokerConnectionError says so, and whether to send again is the caller's choice
+    between losing and doubling.
 
-    ``connect_timeout``: seconds to connect; after a loss, tries go on that long, with growing pauses. ``timeout``: seconds for
-    each operation on the socket. Connects when first used.
+    ``connect_timeout``: seconds to connect; after a loss, tries go on for that long, with growing pauses. ``timeout``:
+    seconds for each operation on the socket. Connects when first used.
 
     Threads: each request is sent under a lock; a producer may be shared.
     """
@@ -484,7 +487,8 @@ class SyncProducer(_Client):
             try:
                 self._connection.send(buffers)
             except BrokerConnectionError as error:
-                raise type(error)(f"{error}; whether it has the request is unknown, and it is not sent again") from error
+                unknown = "whether it has the request is unknown, and it is not sent again"
+                raise type(error)(f"{error}; {unknown}") from error
 
     def _connect_if_needed(self) -> None:
         if not self._connection.is_open or self._connection.peer_closed():
@@ -496,11 +500,10 @@ def _size_field(entry: memoryview) -> int:
 
 
 def _check_fetch(request: FetchRequest, max_message_bytes: int) -> None:
-    # The answer's frame, two bytes longer, and a fetch grown to a message, four bytes longer, must fit an int32.
-    if not _MIN_FETCH_BYTES <= request.max_bytes <= _INT32_MAX - 2:
-        raise ValueError(f"max_bytes is {request.max_bytes}; it goes from {_MIN_FETCH_BYTES} to {_INT32_MAX - 2}")
-    if not 0 < max_message_bytes <= _INT32_MAX - 6:
-        raise ValueError(f"max_message_bytes is {max_message_bytes}; it goes from 1 to {_INT32_MAX - 6}")
+    if not _MIN_FETCH_BYTES <= request.max_bytes <= _INT32_MAX:
+        raise ValueError(f"max_bytes is {request.max_bytes}; it goes from {_MIN_FETCH_BYTES} to {_INT32_MAX}")
+    if not 0 < max_message_bytes <= _INT32_MAX - 4:  # a fetch that holds it also holds its size field
+        raise ValueError(f"max_message_bytes is {max_message_bytes}; it goes from 1 to {_INT32_MAX - 4}")
 
 
 def _milliseconds(time: int | datetime) -> int:

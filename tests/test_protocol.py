@@ -245,7 +245,8 @@ def test_a_topic_that_cannot_be_written_is_an_invalid_topic(topic):
 
 
 def test_requests_pickle():
-    for request in (FetchRequest("t", 0, 5), MultiFetchRequest((FetchRequest("t", 0, 5),)), OffsetsRequest("t", 0, -1, 1)):
+    fetch = FetchRequest("t", 0, 5)
+    for request in (fetch, MultiFetchRequest((fetch,)), OffsetsRequest("t", 0, -1, 1)):
         assert pickle.loads(pickle.dumps(request)) == request
 
 
