@@ -33,8 +33,9 @@ def session(app: str = "kafka07c", master: str | None = None, **conf: object) ->
 
     MissingExtraError when pyspark, or any Java, is missing.
     """
+    source = _module("kafka07c.spark.source").Kafka07DataSource  # first: what is missing is told before Java starts
     spark = _module("kafka07c.spark.sessions").get_or_create(app, master, conf)
-    register(spark)
+    spark.dataSource.register(source)
     return spark
 
 
@@ -43,7 +44,8 @@ def register(spark: SparkSession) -> None:
 
     Its workers have to find this package: the Python in PYSPARK_PYTHON needs kafka07c installed on every node.
     """
-    spark.dataSource.register(_module("kafka07c.spark.source").Kafka07DataSource)
+    source = _module("kafka07c.spark.source").Kafka07DataSource
+    spark.dataSource.register(source)
 
 
 def _module(name: str) -> ModuleType:
