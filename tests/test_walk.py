@@ -223,3 +223,24 @@ def test_a_size_is_judged_as_soon_as_it_can_be(kernel, memory):
     for data, damaged in cases.items():
         assert plain_walk(data).damage == damaged, data
         check_everywhere(memory, data)
+
+
+def test_every_magic_and_attributes_byte(kernel, memory):
+    """Codec 0 is a message, 1 and 2 a wrapper to be opened (here of what does not inflate), 3 is none."""
+    data = bytearray(entry(b"one") + entry(b"payload") + entry(b"three"))
+    second = len(entry(b"one"))
+    for attributes in range(256):
+        data[second + 5] = attributes
+        found = MessageSet(memory.at_end(data))
+        if attributes & 3 == 0:
+            assert found.payloads() == [b"one", b"payload", b"three"]
+            assert [m.attributes for m in found] == [0, attributes, 0]
+        else:
+            assert found.good().payloads() == [b"one"]
+            assert found.error.offset == second
+            assert ("codec 3" in str(found.error)) == (attributes & 3 == 3)
+            assert "CRC" not in str(found.error)
+    data[second + 5] = 0
+    for magic in range(2, 256):
+        data[second + 4] = magic
+        check(memory.at_end(data), Walked([0], [3], second, "magic"))
