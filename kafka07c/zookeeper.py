@@ -396,8 +396,9 @@ class BrokerRegistration:
                     self._bring_up_to_date()
             except ZooKeeperError as error:
                 if not self._closing.is_set():
+                    if str(error) != str(self.error):  # else it would be said every second
+                        _log.warning("%s; trying again", error)
                     self.error, retry_seconds = error, 1.0
-                    _log.warning("%s; trying again", error)
             else:
                 self.error, retry_seconds = None, None
 

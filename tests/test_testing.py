@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -111,7 +112,7 @@ def test_it_ends_with_a_process_that_is_killed():
         parent.communicate()
         wait_until(lambda: not is_running(int(pid)))
     finally:
-        subprocess.run(["rm", "-r", folder], check=True)
+        shutil.rmtree(folder)
 
 
 def test_a_process_outlives_the_thread_that_started_it():
