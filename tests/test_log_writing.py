@@ -198,6 +198,7 @@ def test_empty_wrapper_counts_for_no_message(tmp_path, golden):
         log.append(data)
         log.roll()
         assert log.flushed_offset == 2 * len(data) + 100
+        assert log.verify().ok, "0.7.2 would begin the new segment before the end of the last"
         log.append(data)
     assert Log(log.directory).verify().entries == 4 and Log(log.directory).verify().ok
 

@@ -216,7 +216,7 @@ def test_recovery_needs_a_writable_log(tmp_path):
 
 
 def test_killed_writer(tmp_path):
-    """kill -9 in the middle of appends, several times over: all that was flushed is there, and recovery makes it whole."""
+    """kill -9 in the middle of appends, again and again: all that was flushed is there, recovery makes it whole."""
     directory = tmp_path / "killed-0"
     script = f"""
         import itertools, os

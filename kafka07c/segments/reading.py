@@ -13,6 +13,9 @@ __all__ = ["Place", "SegmentReader", "offset_behind", "seam_error"]
 
 _SIZE_BYTES = 4
 
+#: magic 0 and an empty payload
+_SMALLEST_SIZE = 5
+
 #: size, magic and attributes
 _HEADER_BYTES = 6
 
@@ -133,7 +136,6 @@ class SegmentReader:
             data,
             self.segment.start_offset + position,
             **place.names,
-            final=self._following is not None and position + count >= self.size,
             max_inflated_bytes=place.max_inflated_bytes,
         )
 
@@ -184,16 +186,13 @@ class SegmentReader:
 
     def _completed(self, error: KafkaError) -> KafkaError:
         """``error`` with ``next_offset`` where the codec could not see it: its window ended with the bad entry."""
-        if not isinstance(error, CorruptMessageError) or error.next_offset is not None or error.offset is None:
+        if not isinstance(error, CorruptMessageError) or error.next_offset is not None:
             return error
         position = error.offset - self.segment.start_offset
         size = self._size_field(position)
-        if size is None or size > self.size - position - _SIZE_BYTES:
-            after = self._following
-        elif size >= 5 and self._entry_begins(position + _SIZE_BYTES + size):
-            after = error.offset + _SIZE_BYTES + size
-        else:
+        if size is None or size < _SMALLEST_SIZE or not self._entry_begins(position + _SIZE_BYTES + size):
             return error
+        after = error.offset + _SIZE_BYTES + size
         return CorruptMessageError(error.reason, **self._place.names, offset=error.offset, next_offset=after)
 
     def _entry_begins(self, position: int) -> bool:
@@ -201,7 +200,8 @@ class SegmentReader:
         if position >= self.size:
             return position == self.size
         size = self._size_field(position)
-        if size is None or not 5 <= size <= min(self.size - position - _SIZE_BYTES, self._place.max_message_bytes):
+        largest = min(self.size - position - _SIZE_BYTES, self._place.max_message_bytes)
+        if size is None or not _SMALLEST_SIZE <= size <= largest:
             return False
         return self._set(position, _SIZE_BYTES + size).valid_bytes > 0
 
