@@ -121,7 +121,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object a row")
     options = parser.parse_args()
     if not options.json:
-        print(f"{'kernel':14}{'payload':>9}{'memcpy us':>11}{'scan us':>9}{'ns/message':>12}{'GB/s':>7}{'ratio':>8}  limit")
+        titles = ("memcpy us", 11), ("scan us", 9), ("ns/message", 12), ("GB/s", 7), ("ratio", 8)
+        print(f"{'kernel':14}{'payload':>9}" + "".join(f"{title:>{width}}" for title, width in titles) + "  limit")
     for kernel in _crc32.kernels() if options.kernel == "all" else [options.kernel]:
         _crc32.select_kernel(kernel)
         for payload in PAYLOADS:

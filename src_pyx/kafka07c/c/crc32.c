@@ -6,7 +6,6 @@
 #include "crc32.h"
 
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "crc32_tables.h"
@@ -40,23 +39,23 @@ static uint32_t slice16_crc32(uint32_t crc, const uint8_t *data, size_t length) 
 
 #if defined(__x86_64__)
 
+/* state * back: what a block whose first bytes are absent begins with */
+PCLMUL_INLINE __m128i start_of(uint32_t crc, size_t absent) {
+    __m128i state = _mm_cvtsi32_si128((int)~crc), back = _mm_cvtsi32_si128((int)k07_tables.back[absent]);
+    return _mm_clmulepi64_si128(state, back, 0x00);
+}
+
 VPCLMUL_TARGET static uint32_t vpclmul_crc32(uint32_t crc, const uint8_t *data, size_t length) {
     if (length == 0) return crc;
-    __m128i state = _mm_cvtsi32_si128((int)~crc), back = _mm_cvtsi32_si128((int)k07_tables.back[vpclmul_absent(length)]);
-    __m512i start = _mm512_zextsi128_si512(_mm_clmulepi64_si128(state, back, 0x00));
+    __m512i start = _mm512_zextsi128_si512(start_of(crc, vpclmul_absent(length)));
     __m512i w4 = vpclmul_parts(vpclmul_block(data, length, start), _mm512_setzero_si512());
     __m256i w2 = _mm256_xor_si256(_mm512_castsi512_si256(w4), _mm512_extracti64x4_epi64(w4, 1));
-    __m128i w = _mm_xor_si128(_mm256_castsi256_si128(w2), _mm256_extracti128_si256(w2, 1));
-    __m128i barrett = _mm_loadu_si128((const __m128i *)&k07_tables.barrett);
-    __m128i quotient = _mm_clmulepi64_si128(w, barrett, 0x00);
-    w = _mm_xor_si128(w, _mm_clmulepi64_si128(quotient, barrett, 0x10));
-    return ~(uint32_t)_mm_extract_epi32(w, 2);
+    return pclmul_barrett(_mm_xor_si128(_mm256_castsi256_si128(w2), _mm256_extracti128_si256(w2, 1)));
 }
 
 PCLMUL_TARGET static uint32_t pclmul_crc32(uint32_t crc, const uint8_t *data, size_t length) {
     if (length == 0) return crc;
-    __m128i state = _mm_cvtsi32_si128((int)~crc), back = _mm_cvtsi32_si128((int)k07_tables.back[pclmul_absent(length)]);
-    return pclmul_reduce(pclmul_block(data, length, _mm_clmulepi64_si128(state, back, 0x00)));
+    return pclmul_reduce(pclmul_block(data, length, start_of(crc, pclmul_absent(length))));
 }
 
 #endif
@@ -103,7 +102,7 @@ static int choose(const kernel *choice) {
 static const kernel *in_use(void) {
     const kernel *k = atomic_load_explicit(&chosen, memory_order_acquire);
     if (__builtin_expect(k == NULL, 0)) {
-        if (choose(find(getenv("KAFKA07C_KERNEL"))) != 0) choose(find(NULL));
+        choose(find(NULL));
         k = atomic_load_explicit(&chosen, memory_order_acquire);
     }
     return k;

@@ -8,8 +8,7 @@
 /* As zlib's crc32(): begin with 0; the result of one part is the start of the next. */
 uint32_t k07_crc32(uint32_t crc, const uint8_t *data, size_t length);
 
-/* The name of the kernel in use: "vpclmulqdq512", "pclmulqdq", "armv8" or "slice16". At first use it is the one that
- * the environment variable KAFKA07C_KERNEL names, if this CPU has it, else the best. */
+/* The name of the kernel in use: "vpclmulqdq512", "pclmulqdq", "armv8" or "slice16"; at first use the best. */
 const char *k07_crc32_kernel(void);
 
 /* Forces a kernel by name; NULL or "auto" takes the best. 0 ok, -1 unknown or not for this CPU. */

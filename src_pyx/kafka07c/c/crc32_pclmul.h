@@ -88,12 +88,16 @@ PCLMUL_INLINE __m128i pclmul_block(const uint8_t *data, size_t length, __m128i s
     return pclmul_fold(b, pclmul_load(&k07_tables.by32), d);
 }
 
-PCLMUL_INLINE uint32_t pclmul_reduce(__m128i v) {
-    __m128i barrett = pclmul_load(&k07_tables.barrett);
-    __m128i w = pclmul_fold(v, pclmul_load(&k07_tables.last[3]), _mm_setzero_si128());
-    __m128i quotient = _mm_clmulepi64_si128(w, barrett, 0x00);
-    w = _mm_xor_si128(w, _mm_clmulepi64_si128(quotient, barrett, 0x10));
+/* The 96 bits of W to the CRC */
+PCLMUL_INLINE uint32_t pclmul_barrett(__m128i w) {
+    __m128i constants = pclmul_load(&k07_tables.barrett);
+    __m128i quotient = _mm_clmulepi64_si128(w, constants, 0x00);
+    w = _mm_xor_si128(w, _mm_clmulepi64_si128(quotient, constants, 0x10));
     return ~(uint32_t)_mm_extract_epi32(w, 2);
+}
+
+PCLMUL_INLINE uint32_t pclmul_reduce(__m128i block) {
+    return pclmul_barrett(pclmul_fold(block, pclmul_load(&k07_tables.last[3]), _mm_setzero_si128()));
 }
 
 #endif

@@ -1,10 +1,10 @@
 /* CRC-32 by 512-bit carry-less multiplication (AVX-512 and VPCLMULQDQ), to be inlined into the loops that use it.
  *
- * A message is taken as blocks of 128 bytes, the first of them partial: its absent bytes come first and are zero (masked
- * loads, which read none of them), and a start value per number of absent bytes makes up for them. So there is no tail,
- * and up to 128 bytes no branch that depends on the length. Blocks are folded on blocks; the four lanes of what is left
- * are brought to 96 bits each, added up, and reduced, which can be put off and done for four messages at once. The
- * mathematics is in crc32_tables.h.
+ * A message is taken as blocks of 128 bytes, the first of them partial: its absent bytes come first and are zero (by
+ * masked loads, which read none of them), and a start value per number of absent bytes makes up for them. So there is
+ * no tail, and up to 128 bytes no branch that depends on the length. Blocks are folded on blocks; the four lanes of
+ * what is left are brought to 96 bits each, added up, and reduced, which can be put off and done for four messages at
+ * once. The mathematics is in crc32_tables.h.
  */
 #ifndef K07_CRC32_VPCLMUL_H
 #define K07_CRC32_VPCLMUL_H

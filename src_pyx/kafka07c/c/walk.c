@@ -1,5 +1,6 @@
-/* The walk over plain entries: walk_loop.h, with a way to check CRCs for each kernel that it pays for. Layout in walk.h.
+/* The walk over plain entries: walk_loop.h, with a way to check CRCs for each kernel that it pays for.
  *
+ * The layout of an entry is in walk.h.
  * An entry of the usual kind (magic 1, codec 0, whole) is known by two compares; all others go through judge(), which
  * alone knows the order in which faults are reported.
  */

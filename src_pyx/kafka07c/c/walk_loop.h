@@ -5,7 +5,7 @@
  *     WALK_TARGET       its target attribute
  *     WALK_BATCH        messages that are checked together
  *     WALK_PENDING      type of what is kept of them until then
- *     WALK_ADD          (pending, slot, payload, length, crc): takes a message of any length; crc points at its CRC field
+ *     WALK_ADD          (pending, slot, payload, length, crc): takes a message of any length; crc points at the field
  *     WALK_FIRST_BAD    (pending, count) -> slot of the first whose CRC is wrong, or count
  *
  * A message is in the columns while it is pending, but `count` leaves it out.
