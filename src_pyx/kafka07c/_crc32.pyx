@@ -13,6 +13,7 @@ cdef extern from "crc32.h" nogil:
     uint32_t k07_crc32(uint32_t crc, const uint8_t *data, size_t length)
     const char *k07_crc32_kernel()
     int k07_crc32_select(const char *name)
+    const char *k07_crc32_available(int i)
 
 
 cdef extern from "walk.h" nogil:
@@ -21,8 +22,6 @@ cdef extern from "walk.h" nogil:
 
 cdef enum:
     NOGIL_BYTES = 4096  # below this the GIL costs more than the work
-
-cdef tuple KERNELS = ("vpclmulqdq512", "pclmulqdq", "armv8", "slice16")
 
 
 cdef uint32_t crc32_of(uint32_t crc, const uint8_t *data, size_t length) noexcept nogil:
@@ -59,10 +58,10 @@ def kernel():
 
 def kernels():
     """The names of the kernels that this CPU can run, fastest first."""
-    chosen = kernel()
-    able = [name for name in KERNELS if k07_crc32_select(name.encode()) == 0]
-    select_kernel(chosen)
-    return able
+    names = []
+    while k07_crc32_available(len(names)) is not NULL:
+        names.append((<bytes> k07_crc32_available(len(names))).decode())
+    return names
 
 
 def select_kernel(name):
