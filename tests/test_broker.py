@@ -136,6 +136,25 @@ def test_logs_with_a_gap_are_refused_and_left_as_they_are(tmp_path):
     assert sorted(p.name for p in log.iterdir()) == [f"{0:020d}.kafka", f"{100:020d}.kafka"]
 
 
+def test_a_stop_that_fails_leaves_no_mark_and_nothing_running(tmp_path, monkeypatch):
+    close, threads = Log.close, threading.active_count()
+
+    def close_and_fail(log: Log) -> None:
+        close(log)
+        raise LogError("the disk says no")
+
+    broker = Broker(tmp_path).start()
+    produce(broker, "clicks", b"one")
+    monkeypatch.setattr(Log, "close", close_and_fail)
+    with pytest.raises(LogError, match="the disk says no"):
+        broker.stop()
+    monkeypatch.undo()
+    assert not (tmp_path / MARK).exists()
+    assert threading.active_count() == threads
+    with broker:
+        assert values(fetch(broker, "clicks")) == [b"one"]
+
+
 def test_one_broker_for_a_log_directory(tmp_path):
     with Broker(tmp_path):
         with pytest.raises(LogError, match="another broker uses"):
@@ -153,10 +172,12 @@ def test_a_file_is_no_log_directory(tmp_path):
 
 def test_strange_neighbours_in_the_log_directory_are_left_alone(tmp_path, caplog):
     (tmp_path / "notes.txt").write_text("mine")
-    (tmp_path / "lost+found").mkdir()
+    for name in ("lost+found", "clicks-00", "clicks-", "-1"):
+        (tmp_path / name).mkdir()
     with Broker(tmp_path) as broker:
         assert broker.topics == {}
-    assert "notes.txt is no log" in caplog.text
+    for name in ("notes.txt", "lost+found", "clicks-00", "clicks-", "-1"):
+        assert f"{name} is no log" in caplog.text
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
@@ -442,6 +463,21 @@ def test_flush_by_time(tmp_path):
         assert log_end(broker.port, "late", 0) == 0
 
 
+def test_a_flush_that_fails_is_tried_again(tmp_path, monkeypatch, caplog):
+    flush_if_older, failures = Log.flush_if_older, iter(range(2))
+
+    def fail_twice(log: Log, max_age_ms: int) -> bool:
+        if next(failures, None) is not None:
+            raise LogError("the disk says no")
+        return flush_if_older(log, max_age_ms)
+
+    monkeypatch.setattr(Log, "flush_if_older", fail_twice)
+    with Broker(tmp_path, properties={"log.default.flush.scheduler.interval.ms": 5}) as broker:
+        produce(broker, "clicks", b"one")
+        eventually(lambda: log_end(broker.port, "clicks", 0) == 13)
+    assert "flush_due failed" in caplog.text
+
+
 def test_a_segment_rolls_by_age(tmp_path):
     now = [1000.0]
     properties = {**AT_ONCE, "log.roll.hours": 2, "topic.log.roll.hours": "slow:3"}
@@ -626,17 +662,6 @@ def test_a_broker_process_that_is_killed_comes_back_at_its_address(tmp_path, zoo
     finally:
         killed.kill()
         killed.communicate()
-    # its node is still there: one start is told to stop while it waits for that to go, the next one comes up
-    told = run_process(*args)
-    try:
-        while "still held by session" not in (line := told.stderr.readline()):
-            assert line, "it did not wait"
-        told.terminate()
-        assert told.communicate(timeout=PATIENCE)[0] == ""
-        assert told.returncode == 0
-    finally:
-        told.kill()
-        told.communicate()
     assert not (tmp_path / MARK).exists()
     back = run_process(*args)
     try:
@@ -647,6 +672,27 @@ def test_a_broker_process_that_is_killed_comes_back_at_its_address(tmp_path, zoo
     finally:
         back.terminate()
         back.communicate(timeout=PATIENCE)
+    assert (tmp_path / MARK).exists()
+
+
+@pytest.mark.zookeeper
+def test_a_broker_process_is_told_to_stop_while_it_waits_for_a_stale_node(tmp_path, zookeeper):
+    (port,) = free_ports(1)
+    with Broker(tmp_path):
+        pass
+    with session(zookeeper.address) as client:
+        # what a broker at this address would have left behind, in a session that does not end
+        client.create("/brokers/ids/9", f"127.0.0.1-1:127.0.0.1:{port}".encode(), ephemeral=True, makepath=True)
+        process = run_process("--log-dir", tmp_path, "--id", 9, "--port", port, "--zookeeper", zookeeper.address)
+        try:
+            while "still held by session" not in (line := process.stderr.readline()):
+                assert line, "it did not wait"
+            process.terminate()
+            assert process.communicate(timeout=PATIENCE)[0] == ""
+            assert process.returncode == 0
+        finally:
+            process.kill()
+            process.communicate()
     assert (tmp_path / MARK).exists()
 
 

@@ -191,15 +191,16 @@ class _Running:
             self.registration = self._register(broker)
             if self.registration is not None:
                 undo.callback(self.registration.close)
-            # nothing can fail from here on: a start that fails leaves the mark of the last clean stop where it is
+            # so late, so that a start that fails leaves the mark of the last clean stop where it is
             self.storage.begin()
+            self._ticker = Ticker(f"kafka07c-ticker-{broker.port}")
+            undo.callback(self._ticker.stop)
+            self._ticker.every(config.flush_check_ms / 1000, self.storage.flush_due)
+            if config.retains:
+                self._ticker.every(config.cleanup_minutes * 60.0, self.storage.retain, first=_FIRST_CLEANUP)
+            self._ticker.start()
+            self.server.start()
             undo.pop_all()
-        self._ticker = Ticker(f"kafka07c-ticker-{broker.port}")
-        self._ticker.every(config.flush_check_ms / 1000, self.storage.flush_due)
-        if config.retains:
-            self._ticker.every(config.cleanup_minutes * 60.0, self.storage.retain, first=_FIRST_CLEANUP)
-        self._ticker.start()
-        self.server.start()
 
     def _register(self, broker: Broker) -> BrokerRegistration | None:
         config = broker.config

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from kafka07c.broker.answers import Answer, FileSlice
 from kafka07c.broker.faults import Faults
 from kafka07c.broker.storage import Storage
-from kafka07c.errors import BrokerError, InvalidTopicError, MessageTooLargeError
+from kafka07c.errors import BrokerError, InvalidTopicError, MessageTooLargeError, ProtocolError
 from kafka07c.protocol import (
     RANDOM_PARTITION,
     FetchRequest,
@@ -94,8 +94,7 @@ class Handlers:
         self._faults = faults
 
     def handle(self, request: Request) -> Answer | None:
-        """Carry ``request`` out: the answer, which whoever gets it closes, or None where 0.7 gives none. An exception
-        ends the connection."""
+        """Carry ``request`` out: the answer, or None where 0.7 gives none. An exception ends the connection."""
         match request:
             case FetchRequest():
                 return self._fetch(request)
@@ -163,5 +162,8 @@ class Handlers:
             self._faults.maybe_fail("offsets", request.topic)
         except BrokerError as error:
             return Answer([encode_offsets_response([], error.code)])
-        offsets = self._storage.offsets(request.topic, request.partition, request.time, request.max_offsets)
+        try:
+            offsets = self._storage.offsets(request.topic, request.partition, request.time, request.max_offsets)
+        except ValueError as error:
+            raise ProtocolError(f"an OFFSETS request for topic {request.topic!r}: {error}") from None
         return Answer([encode_offsets_response(offsets)])

@@ -53,8 +53,11 @@ class Storage:
 
     def begin(self) -> None:
         """Take the mark of a clean stop away: from now on this is a log directory in use."""
-        (self._directory / CLEAN_SHUTDOWN).unlink(missing_ok=True)
-        os.fsync(self._descriptor)  # or a crash of the machine could bring it back, and no recovery with it
+        try:
+            (self._directory / CLEAN_SHUTDOWN).unlink(missing_ok=True)
+            os.fsync(self._descriptor)  # or a crash of the machine could bring it back, and no recovery with it
+        except OSError as error:
+            raise self._unusable(error) from error
 
     def close(self, *, clean: bool) -> None:
         """Flush and close all logs. ``clean`` leaves the mark of a clean stop, if nothing has failed."""
@@ -187,13 +190,17 @@ class Storage:
         )
 
     def _open_logs(self, recover: bool) -> None:
-        for directory in sorted(self._directory.iterdir()):
-            name = parse_log_name(directory.name)
-            if name is None or not directory.is_dir():
+        try:
+            entries = sorted(self._directory.iterdir())
+        except OSError as error:
+            raise self._unusable(error) from error
+        for directory in entries:
+            topic, partition = parse_log_name(directory.name) or (None, 0)
+            # "clicks-00" would be the same log as "clicks-0"
+            if directory.name != f"{topic}-{partition}" or not directory.is_dir():
                 if directory.name != CLEAN_SHUTDOWN:
                     logger.warning("%s is no log: left alone", directory)
                 continue
-            topic, partition = name
             log = self._logs.setdefault(topic, {})[partition] = self._open(directory)
             if partition >= self.partitions(topic):
                 logger.warning(
@@ -221,11 +228,17 @@ class Storage:
             self._directory.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
-            raise LogError(f"cannot use the log directory {str(self._directory)!r}: {error.strerror}") from error
+            raise self._unusable(error) from error
         try:
             # on the directory itself, so that no file of ours lies in it
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise LogError(f"another broker uses the log directory {str(self._directory)!r}") from None
         except OSError as error:
             os.close(descriptor)
-            raise LogError(f"another broker uses the log directory {str(self._directory)!r}") from error
+            raise self._unusable(error) from error
         return descriptor
+
+    def _unusable(self, error: OSError) -> LogError:
+        return LogError(f"cannot use the log directory {str(self._directory)!r}: {error.strerror or error}")

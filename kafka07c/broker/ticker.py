@@ -13,7 +13,7 @@ logger = logging.getLogger("kafka07c.broker")
 
 
 class Ticker:
-    """Runs tasks at a fixed rate from :meth:`start` to :meth:`stop`. A task that fails is logged and comes again."""
+    """Runs tasks in turn from :meth:`start` to :meth:`stop`. A task that fails is logged and comes again."""
 
     def __init__(self, name: str):
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -41,8 +41,8 @@ class Ticker:
                 now = time.monotonic()
                 if now < self._due[number]:
                     continue
-                # what was missed, by a slow task or a sleeping machine, is not made up for
-                self._due[number] = max(self._due[number] + seconds, now)
+                # from now: what a slow task or a sleeping machine has missed is not made up for
+                self._due[number] = now + seconds
                 try:
                     task()
                 except Exception:
