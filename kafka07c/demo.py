@@ -173,8 +173,9 @@ def _wait_until_visible(zookeeper: str, sent: Tally) -> None:
     deadline = time.monotonic() + VISIBLE_TIMEOUT
     missing = Counter(sent.counts)
     positions: dict[TopicPartition, int] = dict.fromkeys(missing, 0)
-    with open_source(zookeeper=zookeeper) as source:
-        while +missing:
+    with open_source(zookeeper=zookeeper) as source, Cluster(zookeeper=zookeeper) as cluster:
+        while +missing or not {tp.broker for tp in sent.counts} <= cluster.topics.get(TOPIC, {}).keys():
+            cluster.refresh()
             for tp in +missing:
                 _, latest = source.bounds(tp)
                 for messages in source.read(Range(*tp, positions[tp], latest)):

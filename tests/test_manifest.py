@@ -23,8 +23,7 @@ from kafka07c.spark.manifest import (
     Output,
     PartitionRun,
     Position,
-    data_path,
-    topic_folder,
+    data_file_name,
 )
 
 TP = TopicPartition("clicks", 0, 1)
@@ -38,7 +37,7 @@ def staged_run(stage: Path, start: int, end: int, *, partition: int = 1, parts: 
         name = f"{partition:04x}{start:08x}{number:04x}.staged"
         content = f"{partition}:{first}-{after}".encode()
         (stage / name).write_bytes(content)
-        path = data_path("clicks", 0, partition, first, after)
+        path = data_file_name("clicks", 0, partition, first, after)
         files.append(DataFile(path, f"{stage.name}/{name}", first, after, 10, len(content)))
     last = LastEntry(end - 5, end, 77)
     return PartitionRun("clicks", 0, partition, start, end, 10 * parts, end - start, last, files=tuple(files))
@@ -67,8 +66,8 @@ def test_a_commit_puts_files_in_place_and_the_next_opening_goes_on_behind_it(tmp
     out = tmp_path / "new" / "folder"
     written = commit(out, 0, 100, parts=2)
     assert visible(out) == {
-        "clicks/0-1-00000000000000000000-00000000000000000050.parquet": "1:0-50",
-        "clicks/0-1-00000000000000000050-00000000000000000100.parquet": "1:50-100",
+        "clicks-0-1-00000000000000000000-00000000000000000050.parquet": "1:0-50",
+        "clicks-0-1-00000000000000000050-00000000000000000100.parquet": "1:50-100",
     }
     assert not leftovers(out)
     on_disk = Manifest.from_json((out / STATE / "manifests" / "00000001.json").read_bytes(), "it")
@@ -299,10 +298,10 @@ def set_at(document: dict, keys: tuple, value) -> bytes:
         (("partitions", 0, "corrupt"), [{"start": 9, "end": 3, "reason": ""}]),
         (("partitions", 0, "files", 1, "start"), 49),
         (("partitions", 0, "files", 0, "rows"), 1.5),
-        (("partitions", 0, "files", 0, "path"), "../../etc/0-1-0-1.parquet"),
+        (("partitions", 0, "files", 0, "path"), "../../clicks-0-1-00000000000000000000-00000000000000000050.parquet"),
         (("partitions", 0, "files", 0, "path"), "/etc/passwd"),
-        (("partitions", 0, "files", 0, "path"), "clicks/../0-1-0-1.parquet"),
-        (("partitions", 0, "files", 0, "path"), "orders/0-1-0-1.parquet"),
+        (("partitions", 0, "files", 0, "path"), "orders-0-1-00000000000000000000-00000000000000000050.parquet"),
+        (("partitions", 0, "topic"), "../clicks"),
         (("partitions", 0, "files", 0, "staged"), "../manifests/00000001.json"),
         (("partitions", 0, "files", 0, "staged"), "/etc/passwd"),
     ],
@@ -344,24 +343,25 @@ def test_a_renamed_manifest_is_noticed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("topic", "folder"),
+    ("topic", "encoded"),
     [
         ("clicks", "clicks"),
         ("a-b.c_d", "a-b.c_d"),
         ("_hidden", "%5Fhidden"),
         (".hidden", "%2Ehidden"),
-        ("..", "%2E."),
         ("day=1", "day%3D1"),
         ("a b*c", "a%20b%2Ac"),
         ("a/b", "a%2Fb"),
         ("häuser", "h%C3%A4user"),
     ],
 )
-def test_no_topic_makes_a_folder_that_readers_skip_or_misread(topic, folder):
-    assert topic_folder(topic) == folder
+def test_no_topic_makes_a_name_that_readers_skip_or_misread(topic, encoded):
+    expected = f"{encoded}-3-4-00000000000000000005-00000000000000000060.parquet"
+    assert data_file_name(topic, 3, 4, 5, 60) == expected
 
 
 def test_long_topics_fit_a_file_name_and_stay_apart():
-    one, other = topic_folder("ü" * 255), topic_folder("ü" * 254 + "x")
+    most = 2**31 - 1, 2**31 - 1, 2**63 - 1, 2**63 - 1
+    one, other = data_file_name("ü" * 255, *most), data_file_name("ü" * 254 + "x", *most)
     assert one != other
-    assert max(len(one), len(other)) < 255
+    assert max(len(one), len(other)) <= 255

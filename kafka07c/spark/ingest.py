@@ -29,7 +29,7 @@ from kafka07c.errors import (
     ZooKeeperError,
 )
 from kafka07c.ranges import Range, Source
-from kafka07c.spark.manifest import CorruptRange, DataFile, LastEntry, Output, PartitionRun, Position, data_path
+from kafka07c.spark.manifest import CorruptRange, DataFile, LastEntry, Output, PartitionRun, Position, data_file_name
 from kafka07c.spark.writer import COMPRESSIONS, Progress, RangeResult, write_range
 
 if TYPE_CHECKING:
@@ -169,8 +169,8 @@ def ingest(
 
     ``on_corrupt``: "stop" ends a partition before its first corrupt entry, "skip" leaves the entry out (of a damaged
     wrapper the messages before the first bad one are taken) and writes the range into the manifest. ``compression``:
-    one of ``COMPRESSIONS``. ``spark``: a session to use; without it one is made for ``master``, only if there is
-    something to read, and stopped. ``progress(bytes done, bytes in all)`` is called a few times a second from a thread
+    one of ``COMPRESSIONS``. ``spark``: a session to use; without it the one that is running, else one is made for
+    ``master``, only if there is something to read, and stopped. ``progress(bytes done, bytes in all)`` is called a few times a second from a thread
     of its own.
 
     What goes wrong with one partition is in the report, and what the others have is committed. Raised are, before
@@ -328,16 +328,27 @@ def _run(
 
 @contextmanager
 def _session(spark: SparkSession | None, master: str) -> Iterator[SparkSession]:
+    """``spark``, or the session that is running, or a new one that is stopped again."""
     if spark is not None:
         yield spark
         return
-    from kafka07c.spark import session
+    import kafka07c.spark
 
-    spark = session(app="kafka07c ingest", master=master)
+    running = _is_running()
+    spark = kafka07c.spark.session(app="kafka07c ingest", master=master)
     try:
         yield spark
     finally:
-        spark.stop()
+        if not running:
+            spark.stop()
+
+
+def _is_running() -> bool:
+    try:
+        from pyspark import SparkContext
+    except ModuleNotFoundError:
+        return False  # asking for a session says what to install
+    return SparkContext._active_spark_context is not None
 
 
 def _listed():
@@ -419,7 +430,7 @@ def _take(report: PartitionReport, result: RangeResult, stage: str) -> None:
         report.last_offset = result.last_offset
         report.files.append(
             DataFile(
-                path=data_path(*report.tp, result.range.start, result.end), staged=f"{stage}/{result.staged}",
+                path=data_file_name(*report.tp, result.range.start, result.end), staged=f"{stage}/{result.staged}",
                 start=result.range.start, end=result.end, rows=result.messages, bytes=result.file_bytes,
             )  # fmt: skip
         )

@@ -2,19 +2,20 @@
 
 ::
 
-    DIR/clicks/0-1-<start>-<end>.parquet     rows of topic clicks, broker 0, partition 1, offsets start up to end
+    DIR/clicks-0-1-<start>-<end>.parquet     rows of topic clicks, broker 0, partition 1, offsets start up to end
     DIR/_kafka07c/manifests/00000001.json    what run 1 committed
     DIR/_kafka07c/staged/00000002-x7k2/      files that run 2 is writing; none of them ends in .parquet
     DIR/_kafka07c/lock                       held (flock) by the one process that writes
 
-A topic's folder is its name, percent-encoded where a reader could take it for something else (``_x``, ``a=b``).
+The topic in a file's name is percent-encoded where needed; the true one is in a column. No folders by topic: Spark looks
+into folders only if they are called ``topic=clicks``, and then readers disagree about the type of that column.
 
 **How a run commits.** The new files are written into ``staged`` and fsynced, then their folder. Then the manifest is
 written beside the others, fsynced and renamed to its number, and its folder fsynced: this is the commit. Then the files
 are moved to where the manifest says. Whoever opens the folder next finishes the moves that a manifest names, and then
 removes what lies in ``staged`` and no manifest names. So a reader that knows nothing of manifests sees committed
-files only: Spark and pyarrow given ``DIR`` (they skip folders that begin with ``_``), DuckDB and polars given
-``DIR/**/*.parquet`` or a topic's folder (polars refuses a folder that holds anything but Parquet, hidden or not).
+files only: Spark, pandas and pyarrow given ``DIR`` (they skip folders that begin with ``_``), DuckDB and polars given
+``DIR/*.parquet`` (polars refuses a folder that holds anything but Parquet, hidden or not).
 
 **The manifest**, one JSON object, the same for a run and for a batch of a stream::
 
@@ -27,7 +28,7 @@ files only: Spark and pyarrow given ``DIR`` (they skip folders that begin with `
         "last": {"offset": 4600, "next_offset": 4711, "crc": 305419896},
         "corrupt": [{"start": 10, "end": 20, "reason": "..."}],
         "complete": true, "reason": null,   false: the run did not reach the end that it had set out for, and why
-        "files": [{"path": "clicks/0-1-….parquet", "staged": "00000007-x7k2/….staged",
+        "files": [{"path": "clicks-0-1-….parquet", "staged": "00000007-x7k2/….staged",
                    "start": 0, "end": 4711, "rows": 100, "bytes": 3210}]}]}
 
 ``last`` is the last entry as the log stores it (a wrapper counts as one, by its own CRC); null where a run met none,
@@ -65,8 +66,7 @@ __all__ = [
     "Output",
     "PartitionRun",
     "Position",
-    "data_path",
-    "topic_folder",
+    "data_file_name",
 ]
 
 FORMAT = "kafka07c-manifest"
@@ -76,27 +76,27 @@ STATE = "_kafka07c"
 
 _MANIFEST_NAME = re.compile(r"(\d{8,18})\.json")
 _STAGED_NAME = re.compile(r"\d{8,18}-[0-9a-f]+/[0-9a-f]+\.staged")
-#: a file name may be 255 bytes long, and a topic 255 characters, each of up to 12 when encoded
-_LONGEST_FOLDER = 200
+#: a file name has room for 255 bytes, numbers and dots take up to 72, and a topic's 255 characters may come to 3060
+_LONGEST_TOPIC = 180
 
 
-def topic_folder(topic: str) -> str:
-    """The folder of a topic's files: its name, with all but letters, digits, ``_ . - ~`` percent-encoded.
+def data_file_name(topic: str, broker: int, partition: int, start: int, end: int) -> str:
+    """The name of the file in DIR that holds offsets ``start`` up to ``end`` of a partition.
 
-    A leading ``_`` or ``.`` is encoded too (readers skip such folders); a very long name is cut and ends in a digest.
+    In the topic all but letters, digits and ``_ . - ~`` is percent-encoded, and a leading ``_`` or ``.`` too, because
+    readers skip such files. A very long one is cut, and ends in a digest.
     """
+    return f"{_encoded(topic)}-{broker}-{partition}-{start:020d}-{end:020d}.parquet"
+
+
+def _encoded(topic: str) -> str:
     name = quote(topic, safe="")
     if name[0] in "_.":
         name = f"%{ord(name[0]):02X}{name[1:]}"
-    if len(name) > _LONGEST_FOLDER:
-        digest = hashlib.sha256(topic.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-        name = f"{name[:_LONGEST_FOLDER]}~{digest}"
+    if len(name) > _LONGEST_TOPIC:
+        digest = hashlib.sha256(topic.encode()).hexdigest()[:32]
+        name = f"{name[: _LONGEST_TOPIC - 33]}~{digest}"
     return name
-
-
-def data_path(topic: str, broker: int, partition: int, start: int, end: int) -> str:
-    """The place below DIR of the file that holds offsets ``start`` up to ``end`` of a partition."""
-    return f"{topic_folder(topic)}/{broker}-{partition}-{start:020d}-{end:020d}.parquet"
 
 
 # --- what a manifest says -----------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ class CorruptRange:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A Parquet file: ``path`` below DIR, ``staged`` its place below ``staged`` before the move, ``bytes`` its size."""
+    """A Parquet file: ``path`` its name in DIR, ``staged`` its place below ``staged`` before, ``bytes`` its size."""
 
     path: str
     staged: str
@@ -218,12 +218,11 @@ def _range(document: dict) -> tuple[int, int]:
 
 
 def _partition_run(document: dict) -> PartitionRun:
+    tp = _text(document["topic"]), _integer(document["broker"]), _integer(document["partition"])
     start, end = _range(document)
     last, reason = document["last"], document["reason"]
     run = PartitionRun(
-        topic=_text(document["topic"]),
-        broker=_integer(document["broker"]),
-        partition=_integer(document["partition"]),
+        *tp,
         start=start,
         end=end,
         messages=_integer(document["messages"]),
@@ -232,7 +231,7 @@ def _partition_run(document: dict) -> PartitionRun:
         corrupt=tuple(CorruptRange(*_range(bad), _text(bad["reason"])) for bad in document["corrupt"]),
         complete=document["complete"] is True,
         reason=None if reason is None else _text(reason),
-        files=tuple(_data_file(file, document["topic"]) for file in document["files"]),
+        files=tuple(_data_file(file, *tp) for file in document["files"]),
     )
     place = start
     for file in run.files:
@@ -242,15 +241,14 @@ def _partition_run(document: dict) -> PartitionRun:
     return run
 
 
-def _data_file(document: dict, topic: str) -> DataFile:
+def _data_file(document: dict, topic: str, broker: int, partition: int) -> DataFile:
     path, staged = _text(document["path"]), _text(document["staged"])
     # the paths are used for renames: nothing but the shapes that this module makes itself
-    folder, _, name = path.partition("/")
-    if folder != topic_folder(topic) or not re.fullmatch(r"\d+-\d+-\d+-\d+\.parquet", name):
-        raise ValueError(f"{path!r} is no path of a data file")
+    start, end = _range(document)
+    if path != data_file_name(topic, broker, partition, start, end):
+        raise ValueError(f"{path!r} is not the name of this data file")
     if not _STAGED_NAME.fullmatch(staged):
         raise ValueError(f"{staged!r} is no path of a staged file")
-    start, end = _range(document)
     return DataFile(path, staged, start, end, _integer(document["rows"]), _integer(document["bytes"]))
 
 
@@ -340,19 +338,12 @@ class Output:
 
     def move(self, manifest: Manifest) -> None:
         """Moves the staged files of ``manifest`` that are still there to their places."""
-        folders = set()
         for file in (file for run in manifest.partitions for file in run.files):
-            target = self.path / file.path
-            if target.parent not in folders and not target.parent.is_dir():
-                target.parent.mkdir()
-                _sync_folder(self.path)
             try:
-                os.rename(self.staged_path / file.staged, target)
+                os.rename(self.staged_path / file.staged, self.path / file.path)
             except FileNotFoundError:
                 continue  # moved before; or the user has taken it away since
-            folders.add(target.parent)
-        for folder in folders:
-            _sync_folder(folder)
+        _sync_folder(self.path)
 
     def _remove_unnamed(self, stage: Path, manifest: Manifest) -> None:
         """Before the commit: on a full disk the manifest may need the room."""

@@ -111,44 +111,40 @@ def write_range(
 
 
 def _take(each: MessageSet, writer: _Writer, result: RangeResult, on_corrupt: str) -> None:
-    error = each.error
-    result.end = each.next_offset
-    if (last := last_entry(each)) is not None:
-        result.last = last
+    error, good = each.error, each.good()
+    result.end = good.next_offset
+    result.last = last_entry(good) or result.last
     if error is not None:
         if not isinstance(error, CorruptMessageError):
             raise error
         if on_corrupt == "stop":
             # Whole entries only: the good messages at the beginning of a damaged wrapper stay out, because a run that
             # goes on here begins with that wrapper.
-            each = MessageSet(
-                each.data[: each.valid_bytes], each.base_offset,
-                topic=each.topic, broker=each.broker, partition=each.partition,
-            )  # fmt: skip
+            good = MessageSet(good.data[: good.valid_bytes], good.base_offset)
             result.stopped = error
         else:
-            each = each.good()
             result.end = error.next_offset
             result.corrupt.append(CorruptRange(error.offset, error.next_offset, error.reason))
-    if len(each):
+    if len(good):
         if result.first_offset is None:
-            result.first_offset = int(each.offsets[0])
-        result.last_offset = int(each.offsets[-1])
-        writer.add(each)
+            result.first_offset = int(good.offsets[0])
+        result.last_offset = int(good.offsets[-1])
+        writer.add(good)
 
 
-def last_entry(each: MessageSet) -> LastEntry | None:
-    """The last whole entry of a set as it is stored; None if there is none.
+def last_entry(good: MessageSet) -> LastEntry | None:
+    """The last whole entry, as it is stored, of a set without an error; None if there is none.
 
     Only the bytes from the last message's entry on are walked again (empty wrappers, without messages, may follow it).
     """
-    if not each.valid_bytes:
+    if not good.valid_bytes:
         return None
     begin = 0
-    if len(each):
-        offsets = each.offsets
-        begin = int(offsets[np.searchsorted(offsets, each.next_offset) - 1]) - each.base_offset
-    stored = MessageSet(each.data[begin : each.valid_bytes], each.base_offset + begin, shallow=True)[-1]
+    # a damaged wrapper's first messages come after the whole entries
+    whole = int(np.searchsorted(good.offsets, good.next_offset))
+    if whole:
+        begin = int(good.offsets[whole - 1]) - good.base_offset
+    stored = MessageSet(good.data[begin : good.valid_bytes], good.base_offset + begin, shallow=True)[-1]
     return LastEntry(stored.offset, stored.next_offset, stored.crc)
 
 
