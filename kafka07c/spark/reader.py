@@ -101,8 +101,10 @@ def record_batches(source: Source, wanted: Range, *, fail_on_data_loss: bool = T
     fixed = _FixedColumns(wanted.tp)
     sets = source.read(wanted, fetch_bytes=FETCH_BYTES, fail_on_data_loss=fail_on_data_loss)
     for batch in _gathered(sets):
-        for start in range(0, batch.num_rows, MAX_BATCH_ROWS):
-            yield fixed.beside(batch.slice(start, MAX_BATCH_ROWS))
+        pieces = -(-batch.num_rows // MAX_BATCH_ROWS)
+        rows = -(-batch.num_rows // pieces)
+        for start in range(0, batch.num_rows, rows):
+            yield fixed.beside(batch.slice(start, rows))
 
 
 def _gathered(sets: Iterable[MessageSet]) -> Iterator[pa.RecordBatch]:
