@@ -65,6 +65,10 @@ MAX_PARTITIONS = 65_536
 
 _log = logging.getLogger(__name__)
 
+# kazoo warns of each attempt to connect; we raise or log what comes of them. Lower this level to see all that it does.
+_kazoo_log = logging.getLogger(f"{__name__}.kazoo")
+_kazoo_log.setLevel(logging.ERROR)
+
 _ID = re.compile(r"0|[1-9][0-9]{0,9}")
 _COUNT = re.compile(r"[0-9]{1,10}")
 _CREATOR_END = re.compile(r"-[0-9]+:")
@@ -98,7 +102,7 @@ def connect(
     would look like a cluster without brokers. ``make_chroot`` makes it instead. ValueError for a malformed address.
     """
     servers, chroot = parse_hosts(hosts)
-    client = KazooClient(servers, timeout=session_timeout, logger=_log)
+    client = KazooClient(servers, timeout=session_timeout, logger=_kazoo_log)
     try:
         with _explained(hosts, f"connecting (within {timeout:g} s)"):
             client.start(timeout)

@@ -132,3 +132,15 @@ def test_a_process_outlives_the_thread_that_started_it():
 def test_a_program_that_is_not_there():
     with pytest.raises(FileNotFoundError, match="/does/not/exist"):
         start_process(["/does/not/exist"])
+
+
+def test_the_interoperability_tests_say_what_they_need():
+    environment = {name: value for name, value in os.environ.items() if name != "KAFKA07_CLASSPATH"}
+    reasons = {" ": "needs a real Kafka 0.7.2", "/no/such.jar": "names what is not there: /no/such.jar"}
+    for class_path, reason in reasons.items():
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", Path(__file__).parent / "interop", "-p", "no:cacheprovider"],
+            env=environment | {"KAFKA07_CLASSPATH": class_path}, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 2
+        assert reason in done.stdout + done.stderr

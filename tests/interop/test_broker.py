@@ -7,6 +7,7 @@ import re
 import pytest
 from interop.scala07 import ConsoleConsumer, ConsoleProducer, wait_until
 from interop.test_wire import CODECS, lines, wait_for_messages
+from kazoo.client import KazooClient
 
 from kafka07c.broker import Broker
 from kafka07c.cluster import Cluster
@@ -105,3 +106,22 @@ def test_one_id_for_two(broker, real_broker, zookeeper):
             BrokerRegistration(zookeeper, 0, "127.0.0.1", broker.port).start()
         real.stop()
         broker.start()
+
+
+def test_a_lost_session_is_registered_anew_in_that_zookeeper(broker, old_zookeeper, zookeeper):
+    with SyncProducer(broker.host, broker.port) as producer:
+        producer.send("clicks", 0, [b"x"])
+
+    def owners():
+        with session(zookeeper) as client:
+            paths = ["/brokers/ids/0", "/brokers/topics/clicks/0"]
+            stats = [client.exists(path) for path in paths]
+            return {stat.ephemeralOwner for stat in stats} if all(stats) else None
+
+    (before,) = wait_until(owners, "the nodes")
+    client_id = broker._running.registration._client.client_id
+    thief = KazooClient(old_zookeeper.address, client_id=client_id)  # takes over the session, to end it
+    thief.start()
+    thief.stop()
+    thief.close()
+    wait_until(lambda: (found := owners()) and before not in found and len(found) == 1, "the nodes of a new session")

@@ -209,8 +209,9 @@ def is_judged_otherwise(name, message_set):
     a word; we call it corrupt. Two xerial snappy streams in one wrapper: snappy-java of that time cannot read the
     second; later ones can, and so can we.
     """
-    error = MessageSet(message_set).error
-    return name == "snappy twice in one" or (error is not None and re.search("inside its wrapper.*: it is cut", str(error)))
+    return name == "snappy twice in one" or bool(
+        re.search("inside its wrapper.*: it is cut", str(MessageSet(message_set).error))
+    )
 
 
 def test_the_same_logs(both, tmp_path):
