@@ -1,4 +1,4 @@
-"""The main job on a real 0.7 cluster: ``kafka07c ingest`` by ZooKeeper, resumed, and from the brokers' log directories."""
+"""The main job on a real 0.7 cluster: ``kafka07c ingest`` by ZooKeeper, run again, and from the log directories."""
 
 from __future__ import annotations
 
