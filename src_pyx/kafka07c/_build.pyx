@@ -62,6 +62,8 @@ def _build_plain(payloads, int magic, offsets):
     if isinstance(payloads, numpy.ndarray) and payloads.dtype == numpy.uint8 and payloads.ndim == 2:
         width = payloads.shape[1]
         return _from_offsets(numpy.ascontiguousarray(payloads), numpy.arange(len(payloads) + 1) * width, magic)
+    if isinstance(payloads, numpy.ndarray) and payloads.ndim == 1 and payloads.dtype.kind not in "SOUV":
+        raise TypeError(f"payloads is one array of {payloads.dtype}: pass offsets with it, or an array with a row each")
     return _from_objects(payloads if isinstance(payloads, list) else list(payloads), magic)
 
 
@@ -131,11 +133,12 @@ cdef int64_t buffer_size(object payload, Py_ssize_t i) except -1:
     cdef Py_buffer view
     if payload is None:
         raise ValueError(f"payload {i} is None; 0.7 has no null message: leave it out, or pass b''")
+    if isinstance(payload, str):  # numpy's kind has a buffer, of UCS-4
+        raise TypeError(f"payload {i} is {type(payload).__name__}, not bytes-like: encode it")
     try:
         PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
     except TypeError:
-        hint = ": encode it" if isinstance(payload, str) else ""
-        raise TypeError(f"payload {i} is {type(payload).__name__}, not bytes-like{hint}") from None
+        raise TypeError(f"payload {i} is {type(payload).__name__}, not bytes-like") from None
     cdef int64_t length = view.len
     PyBuffer_Release(&view)
     return length

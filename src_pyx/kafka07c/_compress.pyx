@@ -9,6 +9,7 @@ little endian). Without that header the bytes are one raw block.
 """
 
 import enum
+import sys
 import zlib
 
 import cramjam
@@ -27,6 +28,8 @@ except ImportError:  # no wheel for this platform: the standard library's is slo
 _GZIP_ERRORS = (zlib.error, _gzip.error)
 _GZIP_WBITS = 31
 _GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_RESERVED_FLAGS = 0xE0
+_NEXT_MEMBER_BYTES = 4096
 cdef bytes XERIAL_MAGIC = b"\x82SNAPPY\x00"
 cdef bytes XERIAL_HEADER = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 cdef enum:
@@ -79,23 +82,38 @@ def deflate(codec, data):
 
 
 def _inflate_gzip(data, max_bytes):
-    members = []
-    left = max_bytes
+    """The first member, nearly always the only one, is given all the data at once; later ones get it in small pieces,
+    as each member copies what it was given and did not need: thousands of tiny ones would copy the rest each time."""
+    view = memoryview(data)
+    pieces = []
+    left = min(max_bytes, sys.maxsize - 1)
+    pos, step = 0, len(view)
     while True:
+        _check_gzip_flags(view[pos:pos + 4])
         inflater = _gzip.decompressobj(wbits=_GZIP_WBITS)
-        try:
-            member = inflater.decompress(data, left + 1)
-        except _GZIP_ERRORS as error:
-            raise InflateError(f"gzip data does not inflate ({error})") from None
-        left -= len(member)
-        if left < 0:
-            raise InflateError(f"gzip data inflates to more than {max_bytes} bytes")
-        if not inflater.eof:
-            raise InflateError("gzip data ends before it is whole")
-        members.append(member)
-        data = inflater.unused_data
-        if not data.startswith(_GZIP_MAGIC):
-            return member if len(members) == 1 else b"".join(members)
+        while not inflater.eof:
+            given = view[pos:pos + step]
+            if not given:
+                raise InflateError("gzip data ends before it is whole")
+            try:
+                piece = inflater.decompress(given, left + 1)
+            except _GZIP_ERRORS as error:
+                raise InflateError(f"gzip data does not inflate ({error})") from None
+            left -= len(piece)
+            if left < 0:
+                raise InflateError(f"gzip data inflates to more than {max_bytes} bytes")
+            pieces.append(piece)
+            pos += len(given) - len(inflater.unused_data)
+            step *= 2
+        if view[pos:pos + 2] != _GZIP_MAGIC:
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        step = _NEXT_MEMBER_BYTES
+
+
+def _check_gzip_flags(head):
+    """RFC 1952 wants reserved flags refused, as they may stand for fields unknown; zlib does so and isal does not."""
+    if len(head) == 4 and head[3] & _GZIP_RESERVED_FLAGS:
+        raise InflateError(f"gzip data has reserved flags ({head[3]:#04x})")
 
 
 cdef object _inflate_snappy(object data, int64_t max_bytes):
@@ -129,7 +147,7 @@ cdef object _snappy_blocks(object data, int64_t max_bytes):
     cdef int32_t length
     cdef list blocks = []
     if not _has_xerial_header(bytes_, size):
-        total = _snappy_length(data, max_bytes)
+        total = _snappy_length(data, 0, max_bytes)
         return [(0, size, total)], total
     pos = XERIAL_HEADER_BYTES
     while pos < size:
@@ -142,7 +160,7 @@ cdef object _snappy_blocks(object data, int64_t max_bytes):
         pos += 4
         if not 0 <= length <= size - pos:
             raise InflateError(f"a snappy block announces {length} bytes where {size - pos} are left")
-        inflated = _snappy_length(data[pos:pos + length], max_bytes - total)
+        inflated = _snappy_length(data[pos:pos + length], total, max_bytes)
         blocks.append((pos, pos + length, inflated))
         total += inflated
         pos += length
@@ -153,14 +171,14 @@ cdef bint _has_xerial_header(const unsigned char *data, int64_t size) noexcept:
     return size >= XERIAL_HEADER_BYTES and memcmp(data, <const char *> XERIAL_MAGIC, 8) == 0
 
 
-def _snappy_length(block, max_bytes):
-    """What a raw block announces, once that is possible for its size and within the bound."""
+def _snappy_length(block, before, max_bytes):
+    """What a raw block announces, once that is possible for its size and, with the ``before``, within the bound."""
     try:
         length = cramjam.snappy.decompress_raw_len(block)
     except cramjam.DecompressionError as error:
         raise InflateError(f"snappy data does not inflate ({error})") from None
-    if length > max_bytes:
-        raise InflateError(f"snappy data inflates to {length} bytes where {max_bytes} are allowed")
+    if before + length > max_bytes:
+        raise InflateError(f"snappy data inflates to {before + length} bytes or more, where {max_bytes} are allowed")
     if length > SNAPPY_MOST * len(block):
         raise InflateError(f"a snappy block of {len(block)} bytes cannot inflate to the {length} that it announces")
     return length

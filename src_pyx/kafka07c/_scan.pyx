@@ -142,7 +142,8 @@ cdef class Scan:
             elif status == K07_END or (status == K07_CUT and not self._final):
                 break
             else:
-                self.error = Damage(pos, self._damage(status, self._data, pos, self._length), self._next_believed(pos))
+                following = None if status == K07_BAD_SIZE else self._next_believed(pos)
+                self.error = Damage(pos, self._damage(status, self._data, pos, self._length), following)
                 break
         self.valid_bytes = pos
         if columns.payloads is None:
@@ -355,7 +356,7 @@ cdef class Scan:
             return None
         size = load_int32(self._data + pos)
         end = pos + 4 + size
-        if size < 5 or end > self._length:
+        if end > self._length:
             return None
         if end == self._length:
             return end if self._final else None

@@ -6,7 +6,8 @@ import numpy
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from cpython.number cimport PyNumber_AsSsize_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 
 from kafka07c._arrow import export, gather
 from kafka07c._compress import Codec
@@ -54,7 +55,10 @@ cdef class MessageSet:
             raise ValueError(f"base_offset is {base_offset}; offsets begin at 0")
         if max_inflated_bytes < 0:
             raise ValueError(f"max_inflated_bytes is {max_inflated_bytes}; it cannot be negative")
-        scan = Scan(read_only_view(data), base_offset, final=final, shallow=shallow,
+        view = read_only_view(data)
+        if base_offset > INT64_MAX - len(view):
+            raise ValueError(f"base_offset is {base_offset}: the {len(view)} bytes would end past the largest offset")
+        scan = Scan(view, base_offset, final=final, shallow=shallow,
                     max_inflated_bytes=max_inflated_bytes)
         self._columns = scan.columns
         self.valid_bytes = scan.valid_bytes
@@ -101,6 +105,9 @@ cdef class MessageSet:
         return (f"<MessageSet{place}: {self._columns.count} messages, "
                 f"offsets {self.base_offset} to {self.next_offset}{error}>")
 
+    def __reduce__(self):
+        raise TypeError("a MessageSet borrows its memory and does not pickle: take bytes(ms.data) and base_offset")
+
     def good(self):
         """The messages before the error, as a set of its own with no error, over the same memory."""
         return self.with_error(None)
@@ -135,7 +142,7 @@ cdef class MessageSet:
         cdef Py_ssize_t i
         if isinstance(place, slice):
             return [message_at(self, i) for i in range(*place.indices(self._columns.count))]
-        i = place.__index__()
+        i = PyNumber_AsSsize_t(place, IndexError)
         if i < 0:
             i += self._columns.count
         if not 0 <= i < self._columns.count:
@@ -328,6 +335,9 @@ cdef class Message:
 
     def __len__(self):
         return self._set._columns.length(self._i)
+
+    def __reduce__(self):
+        raise TypeError("a Message borrows its memory and does not pickle: take its value, offset and index")
 
     def __repr__(self):
         value = self.value
