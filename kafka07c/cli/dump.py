@@ -96,7 +96,7 @@ def _dump(path: Path, start: int, show: _Text | _Json, deep: bool) -> int:
                 errors += 1
         show.end(tail)
         if left := start + size - tail:
-            error = MessageSet(file.take(tail - start, min(left, _WINDOW)), tail, shallow=True).error
+            error = _rest_error(file.take(tail - start, min(left, _WINDOW)), tail, left)
             tell(error or f"offset {tail}: the file ends with {left} bytes of an entry that does not end in it")
             errors += error is not None
     return errors
@@ -153,6 +153,14 @@ def _entries(file: SegmentFile, size: int, start: int) -> Iterator[_Entry]:
             return
         yield _Entry(start + position, stored, MessageSet(stored, start + position, shallow=True, final=True).error)
         position += len(stored)
+
+
+def _rest_error(data: memoryview | bytes, offset: int, left: int) -> object | None:
+    """What is wrong with the last ``left`` bytes of a file, which begin with ``data``; None if they are a cut entry."""
+    length = int.from_bytes(data[:_SIZE_BYTES], "big", signed=True)
+    if MAX_REQUEST_BYTES < length <= left - _SIZE_BYTES:
+        return f"offset {offset}: corrupt entry: its size field is {length}, more than a broker takes"
+    return MessageSet(data, offset, shallow=True).error
 
 
 class _Text:
