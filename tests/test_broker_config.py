@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from kafka07c.broker.config import BrokerConfig
-from kafka07c.broker.properties import parse_properties, read_properties
+from kafka07c.properties import parse_properties, read_properties
 
 
 @pytest.mark.parametrize(

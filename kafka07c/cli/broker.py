@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _properties(args: argparse.Namespace) -> dict[str, str]:
-    from kafka07c.broker.properties import read_properties
+    from kafka07c.properties import read_properties
 
     properties = {}
     if args.config is not None:

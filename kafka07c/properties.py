@@ -1,4 +1,4 @@
-"""Java ``.properties`` files, as 0.7 brokers are configured with (``server.properties``).
+"""Java ``.properties`` files, as 0.7 brokers and consumers are configured with (``server.properties``).
 
 The syntax is that of ``java.util.Properties.load``: Latin-1 bytes; a line whose first character is ``#`` or ``!`` is a
 comment; a line that ends in an odd number of backslashes goes on with the next, whose leading blanks are dropped; the
