@@ -27,6 +27,7 @@ from posixpath import dirname
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
+    BadArgumentsError,
     BadVersionError,
     KazooException,
     NodeExistsError,
@@ -362,7 +363,10 @@ class BrokerRegistration:
         return self
 
     def add_topic(self, topic: str, partitions: int) -> None:
-        """Register that this broker has ``partitions`` partitions of ``topic``; a new number replaces the old one."""
+        """Register that this broker has ``partitions`` partitions of ``topic``; a new number replaces the old one.
+
+        A name that ZooKeeper takes no node of (control characters, emoji) is logged and left out.
+        """
         with self._lock:
             self._topics[topic] = partitions
         self._wake.set()
@@ -421,8 +425,17 @@ class BrokerRegistration:
         for topic, partitions in topics.items():
             path, data = f"{BROKER_TOPICS}/{topic}/{self.broker_id}", str(partitions).encode()
             if self._written.get(path) != data:
-                # We hold the id, so whatever is there under it belongs to a session that is about to end.
-                self._claim(path, data, lambda held: True)
+                self._claim_topic(topic, path, data)
+
+    def _claim_topic(self, topic: str, path: str, data: bytes) -> None:
+        try:
+            # We hold the id, so whatever is there under it belongs to a session that is about to end.
+            self._claim(path, data, lambda held: True)
+        except BadArgumentsError:
+            # Control characters, and what is outside Unicode's first plane: legal in 0.7's topic names, not here. It
+            # must not keep the topics after it from being registered.
+            _log.warning("topic %r cannot be registered: ZooKeeper takes no node of this name", topic)
+            self._written[path] = data
 
     def _may_be_ours(self, held: bytes) -> bool:
         try:

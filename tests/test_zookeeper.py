@@ -265,6 +265,18 @@ def test_topics_may_come_early_and_may_change(hosts):
         assert early.error is None
 
 
+@pytest.mark.parametrize("name", ["a\x01b", "\U0001f600", "\ufffd"])
+def test_a_topic_that_zookeeper_cannot_name_keeps_no_other_away(hosts, name, caplog):
+    with registration(hosts) as ours:
+        ours.add_topic(name, 2)
+        ours.add_topic("clicks", 2)
+        wait_for(hosts, "/brokers/topics/clicks/0")
+        assert ours.error is None
+    assert [record.getMessage() for record in caplog.records] == [
+        f"topic {name!r} cannot be registered: ZooKeeper takes no node of this name"
+    ]
+
+
 def test_a_second_broker_of_the_same_id_is_told_who_holds_it(hosts):
     with registration(hosts, 3, 9092) as first:
         second = registration(hosts, 3, 9093)
