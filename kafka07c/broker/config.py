@@ -6,49 +6,17 @@ has another default on purpose, the field says so.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from kafka07c import config
+from kafka07c.settings import MAX_INT, boolean, by_name, integer, parse, setting, text
 
 __all__ = ["BrokerConfig", "TopicConfig"]
 
-_MAX_INT = 2**31 - 1
 _HOUR_MS = 3_600_000
-
-
-def _integer(low: int, high: int) -> Callable[[str, Any], int]:
-    def parse(name: str, value: Any) -> int:
-        try:
-            # no float, no bool: what a properties file could not say is a mistake here too
-            number = int(value.strip()) if isinstance(value, str) else value
-            if isinstance(number, bool) or not isinstance(number, int):
-                raise ValueError
-        except ValueError:
-            raise ValueError(f"{name} must be a whole number, but is {value!r}") from None
-        if not low <= number <= high:
-            raise ValueError(f"{name} must be between {low} and {high}, but is {number}")
-        return number
-
-    return parse
-
-
-def _boolean(name: str, value: Any) -> bool:
-    if isinstance(value, str):
-        value = {"true": True, "false": False}.get(value.strip(), value)
-    if not isinstance(value, bool):
-        raise ValueError(f"{name} must be true or false, but is {value!r}")
-    return value
-
-
-def _text(name: str, value: Any) -> str:
-    text = str(value).strip()
-    if not text:
-        raise ValueError(f"{name} must not be empty")
-    return text
 
 
 def _per_topic(parse_number: Callable[[str, Any], int]) -> Callable[[str, Any], Mapping[str, int]]:
@@ -70,19 +38,15 @@ def _pairs(name: str, value: Any) -> Iterable[tuple[str, str]]:
         yield topic.strip(), number
 
 
-def _setting(name: str, default: Any, unit: str, parse: Callable[[str, Any], Any]) -> Any:
-    return field(default=default, metadata={"property": name, "unit": unit, "parse": parse})
-
-
 def _topic_setting(name: str, unit: str, parse_number: Callable[[str, Any], int]) -> Any:
     metadata = {"property": name, "unit": unit, "parse": _per_topic(parse_number)}
     return field(default_factory=lambda: MappingProxyType({}), metadata=metadata)
 
 
-_NOT_NEGATIVE = _integer(0, _MAX_INT)
-_POSITIVE = _integer(1, _MAX_INT)
-_POSITIVE_LONG = _integer(1, 2**63 - 1)
-_FILE_SIZE = _integer(5, _MAX_INT)  # a message's smallest header
+_NOT_NEGATIVE = integer(0, MAX_INT)
+_POSITIVE = integer(1, MAX_INT)
+_POSITIVE_LONG = integer(1, 2**63 - 1)
+_FILE_SIZE = integer(5, MAX_INT)  # a message's smallest header
 
 
 @dataclass(frozen=True)
@@ -101,48 +65,48 @@ class TopicConfig:
 class BrokerConfig:
     """All settings of a broker; each field's metadata holds its 0.7 ``property`` name and its ``unit``."""
 
-    broker_id: int = _setting("brokerid", 0, "", _NOT_NEGATIVE)
-    log_dir: str | None = _setting("log.dir", None, "path", _text)
+    broker_id: int = setting("brokerid", 0, "", _NOT_NEGATIVE)
+    log_dir: str | None = setting("log.dir", None, "path", text)
     #: 0 takes a free port (0.7: 6667)
-    port: int = _setting("port", 0, "", _integer(0, 65535))
+    port: int = setting("port", 0, "", integer(0, 65535))
     #: what ZooKeeper is told; None tells the address that the broker is bound to
-    hostname: str | None = _setting("hostname", None, "", _text)
+    hostname: str | None = setting("hostname", None, "", text)
 
-    partitions: int = _setting("num.partitions", 1, "partitions", _POSITIVE)
+    partitions: int = setting("num.partitions", 1, "partitions", _POSITIVE)
     topic_partitions: Mapping[str, int] = _topic_setting("topic.partition.count.map", "partitions", _POSITIVE)
 
     #: checked on the payload of each stored entry: the compressed one for a wrapper
-    max_message_bytes: int = _setting("max.message.size", config.MAX_MESSAGE_BYTES, "bytes", _NOT_NEGATIVE)
-    max_request_bytes: int = _setting("max.socket.request.bytes", config.MAX_REQUEST_BYTES, "bytes", _POSITIVE)
-    max_topic_length: int = _setting("max.topic.name.length", config.MAX_TOPIC_LENGTH, "characters", _POSITIVE)
+    max_message_bytes: int = setting("max.message.size", config.MAX_MESSAGE_BYTES, "bytes", _NOT_NEGATIVE)
+    max_request_bytes: int = setting("max.socket.request.bytes", config.MAX_REQUEST_BYTES, "bytes", _POSITIVE)
+    max_topic_length: int = setting("max.topic.name.length", config.MAX_TOPIC_LENGTH, "characters", _POSITIVE)
     #: None: the kernel's choice, which grows with the connection (0.7: 102400, which does not)
-    send_buffer_bytes: int | None = _setting("socket.send.buffer", None, "bytes", _POSITIVE)
-    receive_buffer_bytes: int | None = _setting("socket.receive.buffer", None, "bytes", _POSITIVE)
+    send_buffer_bytes: int | None = setting("socket.send.buffer", None, "bytes", _POSITIVE)
+    receive_buffer_bytes: int | None = setting("socket.receive.buffer", None, "bytes", _POSITIVE)
 
-    segment_bytes: int = _setting("log.file.size", 1024**3, "bytes", _FILE_SIZE)
+    segment_bytes: int = setting("log.file.size", 1024**3, "bytes", _FILE_SIZE)
     topic_segment_bytes: Mapping[str, int] = _topic_setting("topic.log.file.size", "bytes", _POSITIVE)
-    roll_hours: int = _setting("log.roll.hours", 168, "hours", _POSITIVE)
+    roll_hours: int = setting("log.roll.hours", 168, "hours", _POSITIVE)
     topic_roll_hours: Mapping[str, int] = _topic_setting("topic.log.roll.hours", "hours", _POSITIVE)
 
     #: messages, those inside wrappers counted one by one
-    flush_messages: int = _setting("log.flush.interval", 500, "messages", _POSITIVE)
-    flush_check_ms: int = _setting("log.default.flush.scheduler.interval.ms", 3000, "ms", _POSITIVE)
+    flush_messages: int = setting("log.flush.interval", 500, "messages", _POSITIVE)
+    flush_check_ms: int = setting("log.default.flush.scheduler.interval.ms", 3000, "ms", _POSITIVE)
     #: None: as often as is checked
-    flush_ms: int | None = _setting("log.default.flush.interval.ms", None, "ms", _NOT_NEGATIVE)
+    flush_ms: int | None = setting("log.default.flush.interval.ms", None, "ms", _NOT_NEGATIVE)
     topic_flush_ms: Mapping[str, int] = _topic_setting("topic.flush.intervals.ms", "ms", _POSITIVE)
 
     #: None: off (0.7: 168, which would eat an old archive as soon as a broker is started on it)
-    retention_hours: int | None = _setting("log.retention.hours", None, "hours", _POSITIVE)
+    retention_hours: int | None = setting("log.retention.hours", None, "hours", _POSITIVE)
     topic_retention_hours: Mapping[str, int] = _topic_setting("topic.log.retention.hours", "hours", _POSITIVE)
     #: None or negative: off
-    retention_bytes: int | None = _setting("log.retention.size", None, "bytes", _integer(-(2**63), 2**63 - 1))
+    retention_bytes: int | None = setting("log.retention.size", None, "bytes", integer(-(2**63), 2**63 - 1))
     topic_retention_bytes: Mapping[str, int] = _topic_setting("topic.log.retention.size", "bytes", _POSITIVE_LONG)
-    cleanup_minutes: int = _setting("log.cleanup.interval.mins", 10, "minutes", _POSITIVE)
+    cleanup_minutes: int = setting("log.cleanup.interval.mins", 10, "minutes", _POSITIVE)
 
     #: None: on where a ZooKeeper is given (0.7: true)
-    enable_zookeeper: bool | None = _setting("enable.zookeeper", None, "", _boolean)
-    zookeeper: str | None = _setting("zk.connect", None, "host:port,…/chroot", _text)
-    zookeeper_session_ms: int = _setting("zk.sessiontimeout.ms", 6000, "ms", _POSITIVE)
+    enable_zookeeper: bool | None = setting("enable.zookeeper", None, "", boolean)
+    zookeeper: str | None = setting("zk.connect", None, "host:port,…/chroot", text)
+    zookeeper_session_ms: int = setting("zk.sessiontimeout.ms", 6000, "ms", _POSITIVE)
 
     #: 0.7 properties that were given and have no effect here
     ignored: tuple[str, ...] = ()
@@ -158,20 +122,11 @@ class BrokerConfig:
         Values are what a properties file holds (text), or numbers, booleans and ``{topic: number}`` mappings. Raises
         ValueError for a name that 0.7 does not know (it proposes the nearest one) and for a bad value.
         """
-        values: dict[str, Any] = {}
-        ignored = []
-        for name, value in (properties or {}).items():
-            if name in _WITHOUT_EFFECT:
-                ignored.append(name)
-            elif name in _BY_PROPERTY:
-                setting = _BY_PROPERTY[name]
-                values[setting.name] = setting.metadata["parse"](name, value)
-            else:
-                raise ValueError(_unknown(name))
-        for setting in _BY_PROPERTY.values():
-            if given.get(setting.name) is not None:
-                values[setting.name] = setting.metadata["parse"](setting.metadata["property"], given[setting.name])
-        return cls(**values, ignored=tuple(ignored))
+        values, ignored = parse("0.7 brokers", _BY_PROPERTY, _WITHOUT_EFFECT, properties or {})
+        for name, each in _BY_PROPERTY.items():
+            if given.get(each.name) is not None:
+                values[each.name] = each.metadata["parse"](name, given[each.name])
+        return cls(**values, ignored=ignored)
 
     def of(self, topic: str) -> TopicConfig:
         """What holds for ``topic``: its own settings where it has some, else those for all."""
@@ -195,13 +150,8 @@ class BrokerConfig:
         return bool(by_age or by_size)
 
 
-_BY_PROPERTY = {setting.metadata["property"]: setting for setting in fields(BrokerConfig) if setting.metadata}
+_BY_PROPERTY = by_name(BrokerConfig)
 
 #: every connection has a thread of its own; there are no snapshots of statistics; only consumers use the third; and how
 #: long ZooKeeper is waited for is fixed
 _WITHOUT_EFFECT = frozenset({"num.threads", "monitoring.period.secs", "zk.synctime.ms", "zk.connectiontimeout.ms"})
-
-
-def _unknown(name: str) -> str:
-    near = difflib.get_close_matches(name, [*_BY_PROPERTY, *_WITHOUT_EFFECT], n=1)
-    return f"0.7 brokers know no property {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
