@@ -206,8 +206,9 @@ def is_judged_otherwise(name, message_set):
     """Three things on which the brokers differ, and ours stays as it is.
 
     A wrapper whose inside ends in the middle of a message: 0.7.2 stores it, and its consumers lose that message without
-    a word; we call it corrupt. Reserved flags in a gzip header: Java does not look at them, RFC 1952 wants an error. Two
-    xerial snappy streams in one wrapper: snappy-java of that time cannot read the second; later ones can, and so can we.
+    a word; we call it corrupt. Reserved flags in a gzip header: Java does not look at them, RFC 1952 wants an error.
+    Two xerial snappy streams in one wrapper: snappy-java of that time cannot read the second; later ones can, and so
+    can we.
     """
     found = str(MessageSet(message_set).error)
     cut_inside = re.search("inside its wrapper.*: it is cut", found)
