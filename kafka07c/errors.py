@@ -17,6 +17,9 @@
      ├── InvalidTopicError            a topic name or partition that a broker would refuse (also a ValueError)
      ├── ZooKeeperError               ZooKeeper cannot be reached, or holds what makes no sense
      │    └── BrokerIdInUseError      another broker is registered under this id
+     ├── GroupError                   a consumer group cannot be joined, or is not balanced at the moment
+     ├── CommitFailedError            offsets of some partitions were not committed (``.lost``, ``.moved``)
+     ├── NoOffsetError                nothing says where to begin in a partition, and the settings say not to guess
      ├── LogError                     a directory is no usable log, or cannot be written
      ├── UnknownTopicError            no broker and no archive given knows this topic
      ├── SourceChangedError           what was read before is no longer there, or is other bytes
@@ -31,12 +34,21 @@ Codes: Kafka 0.7.2, ``kafka.common.ErrorMapping``. Codes 2 and 4 were never seen
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kafka07c.cluster import TopicPartition
+    from kafka07c.positions import Position
+
 __all__ = [
     "BrokerConnectionError",
     "BrokerError",
     "BrokerIdInUseError",
     "BrokerTimeoutError",
+    "CommitFailedError",
     "CorruptMessageError",
+    "GroupError",
     "InvalidFetchSizeError",
     "InvalidMessageError",
     "InvalidTopicError",
@@ -45,6 +57,7 @@ __all__ = [
     "ManifestError",
     "MessageTooLargeError",
     "MissingExtraError",
+    "NoOffsetError",
     "OffsetOutOfRangeError",
     "ProtocolError",
     "SourceChangedError",
@@ -192,6 +205,35 @@ class ZooKeeperError(KafkaError):
 
 class BrokerIdInUseError(ZooKeeperError):
     """Another broker is registered in ZooKeeper under this id; the text says who."""
+
+
+class GroupError(KafkaError):
+    """A consumer group cannot be joined as asked, or its partitions cannot be shared out at the moment."""
+
+
+class CommitFailedError(KafkaError):
+    """The offsets of some partitions were not committed; those of all others were.
+
+    ``lost`` has the partitions that are no longer ours, or cannot be committed now because ZooKeeper is not connected.
+    ``moved`` has those whose offset somebody else changed meanwhile, each with the position that now holds (None: the
+    offset was deleted, so that the partition begins anew as ``autooffset.reset`` says). Nothing of theirs was
+    overwritten; the consumer goes on from the new position.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        lost: Iterable[TopicPartition] = (),
+        moved: Mapping[TopicPartition, Position | None] = {},
+    ):
+        super().__init__(reason)
+        self.lost = sorted(lost)
+        self.moved = dict(moved)
+
+
+class NoOffsetError(_PlacedError):
+    """No offset is known for a partition, or the broker no longer has it, and ``autooffset.reset`` is ``error``."""
 
 
 class LogError(KafkaError):
