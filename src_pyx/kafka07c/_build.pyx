@@ -149,7 +149,7 @@ def _from_offsets(data, offsets, int magic):
     cdef object places = numpy.ascontiguousarray(offsets)
     if places.dtype.kind not in "iu" or places.ndim != 1 or len(places) < 1:
         raise ValueError("offsets must be n + 1 integers in one dimension, with at least the first")
-    places = places.astype(numpy.int64, copy=False)
+    places = places.astype(numpy.int64)  # a copy: what was checked must not change while the GIL is away
     cdef object kept = read_only_view(places)
     cdef const int64_t *at = <const int64_t *> address(kept)
     cdef Py_ssize_t i, count = len(places) - 1

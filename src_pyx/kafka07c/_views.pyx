@@ -296,6 +296,7 @@ cdef class Message:
         return self._set._columns.next_offset(self._i)
 
     @property
+    @cython.boundscheck(True)  # of CODECS: bytes that were changed since may say 3
     def codec(self):
         """The :class:`Codec` of the stored entry."""
         cdef Columns columns = self._set._columns
