@@ -86,7 +86,8 @@ def test_the_settings_that_0_7_ships_are_taken():
     assert (config.broker_id, config.port, config.log_dir) == (0, 9092, "/tmp/kafka-logs")
     assert (config.send_buffer_bytes, config.segment_bytes, config.flush_messages) == (1048576, 536870912, 10000)
     assert (config.zookeeper, config.enable_zookeeper) == ("localhost:2181", True)
-    assert config.ignored == ("num.threads", "zk.connectiontimeout.ms")
+    assert config.ignored == ("num.threads",)
+    assert config.zookeeper_connect_ms == 1_000_000
     topic = config.of("clicks")
     assert (topic.flush_ms, topic.retention_ms, topic.retention_bytes) == (1000, 168 * 3_600_000, None)
 

@@ -208,7 +208,12 @@ class _Running:
             return None
         host = config.hostname or (socket.gethostname() if broker.host in _WILDCARDS else broker.host)
         registration = BrokerRegistration(
-            config.zookeeper, broker.broker_id, host, broker.port, session_timeout=config.zookeeper_session_ms / 1000
+            config.zookeeper,
+            broker.broker_id,
+            host,
+            broker.port,
+            session_timeout=config.zookeeper_session_ms / 1000,
+            connect_timeout=(config.zookeeper_connect_ms or config.zookeeper_session_ms) / 1000,
         )
         for topic, partitions in self.storage.topics().items():
             registration.add_topic(topic, partitions)

@@ -107,6 +107,8 @@ class BrokerConfig:
     enable_zookeeper: bool | None = setting("enable.zookeeper", None, "", boolean)
     zookeeper: str | None = setting("zk.connect", None, "host:port,…/chroot", text)
     zookeeper_session_ms: int = setting("zk.sessiontimeout.ms", 6000, "ms", _POSITIVE)
+    #: None: as long as the session lasts
+    zookeeper_connect_ms: int | None = setting("zk.connectiontimeout.ms", None, "ms", _POSITIVE)
 
     #: 0.7 properties that were given and have no effect here
     ignored: tuple[str, ...] = ()
@@ -154,4 +156,4 @@ _BY_PROPERTY = by_name(BrokerConfig)
 
 #: every connection has a thread of its own; there are no snapshots of statistics; only consumers use the third; and how
 #: long ZooKeeper is waited for is fixed
-_WITHOUT_EFFECT = frozenset({"num.threads", "monitoring.period.secs", "zk.synctime.ms", "zk.connectiontimeout.ms"})
+_WITHOUT_EFFECT = frozenset({"num.threads", "monitoring.period.secs", "zk.synctime.ms"})
