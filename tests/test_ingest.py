@@ -594,8 +594,10 @@ def test_killed_between_the_commit_and_the_moves(spark, tmp_path):
     assert not list((out / STATE / "staged").iterdir())
 
 
-def test_killed_in_the_middle_of_its_tasks(spark, tmp_path):
-    """One task has written its file, the other one waits for its broker when the kill comes."""
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_killed_or_interrupted_in_the_middle_of_its_tasks(spark, tmp_path, number):
+    """One task has written its file, the other one waits for its broker. A kill commits nothing; Ctrl-C what Spark has
+    been told of by then."""
     out = tmp_path / "out"
     with ZooKeeper() as zookeeper:
         settings = {"zookeeper": zookeeper.address, "properties": {"log.flush.interval": 1}}
@@ -606,18 +608,30 @@ def test_killed_in_the_middle_of_its_tasks(spark, tmp_path):
             wait_for(zookeeper.address, {TopicPartition("clicks", broker, 0): 100 for broker in (0, 1)})
             stall = other.stall_next("fetch")
             process = subprocess.Popen(
-                command("--zookeeper", zookeeper.address, out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-            )
+                command("--zookeeper", zookeeper.address, out, "--json"),
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+            )  # fmt: skip
             try:
                 while not (stall.wait_entered(0.05) and list((out / STATE / "staged").glob("*/*.staged"))):
                     assert process.poll() is None, "it ended before it could be killed"
+                os.killpg(process.pid, number)  # as the terminal does with Ctrl-C
+                printed, notes = process.communicate(timeout=60)
             finally:
                 process.kill()
-                process.wait()
+                process.communicate()
                 stall.release()
-            assert not list(out.glob("*.parquet"))
+            committed = 0
+            if number == signal.SIGINT:
+                assert process.returncode == 5, notes
+                assert "clicks 1-0 was read up to offset 0: the run was interrupted" in notes
+                committed = json.loads(printed)["messages"]
+                assert committed in (0, 100)
+            else:
+                assert process.returncode == -number
+            visible = read(out) if list(out.glob("*.parquet")) else []
+            assert [row[6] for row in visible] == [b"%d" % i for i in range(committed)]
             with open_source(zookeeper=zookeeper.address) as source:
-                assert ingest(source, ["clicks"], out).messages == 200
+                assert ingest(source, ["clicks"], out).messages == 200 - committed
     assert [row[1:3] + row[6:] for row in read(out)] == [(b, 0, b"%d" % i) for b in (0, 1) for i in range(100)]
 
 
