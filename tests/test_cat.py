@@ -152,8 +152,8 @@ def test_format_has_every_field(run, one):
     form = r"%t|%b|%p|%o|%i|%S|%s|%R|%k|%K|%T|%h|%%\t\x41\\\n"
     _, out, _ = run(*arguments, "-f", form)
     expected = [
-        b"clicks|0|0|%d|%d|%d|%b|%b||-1|-1||%%\tA\\\n" % (offset, index, len(payload), payload, len(payload).to_bytes(4))
-        for offset, index, payload in messages
+        b"clicks|0|0|%d|%d|%d|%b|%b||-1|-1||%%\tA\\\n" % (offset, index, len(value), value, len(value).to_bytes(4))
+        for offset, index, value in messages
     ]
     assert out == b"".join(expected)
 

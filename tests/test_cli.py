@@ -79,7 +79,8 @@ def test_an_error_is_one_line_and_debug_shows_the_trace(monkeypatch, capsys):
 def test_our_own_faults_say_so(monkeypatch, capsys):
     failing(monkeypatch, ZeroDivisionError("oh"))
     assert main(["dump", "x"]) == 1
-    assert capsys.readouterr().err == "kafka07c dump: ZeroDivisionError: oh (a fault of kafka07c; --debug shows where)\n"
+    expected = "kafka07c dump: ZeroDivisionError: oh (a fault of kafka07c; --debug shows where)\n"
+    assert capsys.readouterr().err == expected
 
 
 def test_ctrl_c_is_130(monkeypatch):
@@ -122,7 +123,8 @@ def test_without_the_spark_extra_ingest_says_what_to_install(tmp_path):
 
 
 def test_a_table():
-    assert output.table(("name", "count", "share"), [("a", 1234567, "0.5"), ("long name", None, "-")], left=("name",)) == (
+    rows = [("a", 1234567, "0.5"), ("long name", None, "-")]
+    assert output.table(("name", "count", "share"), rows, left=("name",)) == (
         "name           count  share\n"
         "---------  ---------  -----\n"
         "a          1,234,567    0.5\n"

@@ -174,7 +174,7 @@ def test_entries_larger_than_a_window_and_across_its_edge(run, tmp_path, monkeyp
 # --- arguments ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["segment.kafka", "abc", "00000000000000000000000.kafka", "99999999999999999999.kafka"])
+@pytest.mark.parametrize("name", ["segment.kafka", "abc", f"{0:023d}.kafka", "99999999999999999999.kafka"])
 def test_a_name_without_an_offset_is_a_usage_error(run, tmp_path, name):
     (tmp_path / name).touch()
     code, out, err = run(tmp_path / name)

@@ -1,4 +1,4 @@
-"""The output folder: order of commit, what a restart finds after a kill at any point, lock, resume, hostile manifests."""
+"""The output folder: the order of a commit, restarts after a kill at any point, the lock, hostile manifests."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@
     DIR/_kafka07c/staged/00000002-x7k2/      files that run 2 is writing; none of them ends in .parquet
     DIR/_kafka07c/lock                       held (flock) by the one process that writes
 
-The topic in a file's name is percent-encoded where needed; the true one is in a column. No folders by topic: Spark looks
-into folders only if they are called ``topic=clicks``, and then readers disagree about the type of that column.
+The topic in a file's name is percent-encoded where needed; the true one is in a column. There are no folders by topic:
+Spark looks into folders only if they are called ``topic=clicks``, and then readers disagree about that column's type.
 
 **How a run commits.** The new files are written into ``staged`` and fsynced, then their folder. Then the manifest is
 written beside the others, fsynced and renamed to its number, and its folder fsynced: this is the commit. Then the files
