@@ -165,7 +165,7 @@ def test_a_server_that_ends_in_the_middle():
     with ZooKeeper() as server, session(server.address, 0.5) as client:
         server.kill()
         with pytest.raises(ZooKeeperError, match=f"^ZooKeeper at {server.address}: reading failed"):
-            with zk._explained(server.address, "reading"):
+            with zk.explained(server.address, "reading"):
                 zk.read_snapshot(client, timeout=0.5)
 
 
@@ -288,7 +288,7 @@ def test_a_second_broker_of_the_same_id_is_told_who_holds_it(hosts):
 
 
 def test_a_node_of_somebody_alive_with_our_address_is_an_error_in_the_end(hosts, monkeypatch):
-    monkeypatch.setattr(zk, "_stale_seconds", lambda session_timeout: 0.5)
+    monkeypatch.setattr(zk.brokers, "_stale_seconds", lambda session_timeout: 0.5)
     with registration(hosts), pytest.raises(BrokerIdInUseError, match="is in use"):
         registration(hosts).start()
 

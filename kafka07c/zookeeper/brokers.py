@@ -8,9 +8,6 @@
 The parents are persistent and empty (null, as 0.7 makes them). Source: Kafka 0.7.2, ``kafka.utils.ZkUtils``,
 ``kafka.server.KafkaZooKeeper``; tests compare with nodes recorded from a real broker. A broker string is split from
 the right, because the host may be an IPv6 address with colons; JSON is what later brokers write there.
-
-This is the only file that imports kazoo. No ZooKeeper call is ever made in one of its listeners (it would wait for
-the thread it runs on): a listener only wakes the thread that does the work.
 """
 
 from __future__ import annotations
@@ -20,131 +17,48 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from posixpath import dirname
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import (
-    BadArgumentsError,
-    BadVersionError,
-    KazooException,
-    NodeExistsError,
-    NoNodeError,
-    WriterNotClosedException,
-)
-from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.exceptions import BadArgumentsError, BadVersionError, NodeExistsError, NoNodeError
 from kazoo.protocol.states import ZnodeStat
 
 from kafka07c.errors import BrokerIdInUseError, ZooKeeperError
+from kafka07c.zookeeper.client import (
+    CONNECT_TIMEOUT,
+    SESSION_TIMEOUT,
+    connect,
+    disconnect,
+    explained,
+    make_parents,
+    parse_hosts,
+)
 
 __all__ = [
     "BROKER_IDS",
     "BROKER_TOPICS",
+    "MAX_PARTITIONS",
     "BrokerRegistration",
     "Snapshot",
-    "connect",
     "parse_broker",
-    "parse_hosts",
     "parse_partition_count",
     "read_snapshot",
-    "session",
 ]
 
 BROKER_IDS = "/brokers/ids"
 BROKER_TOPICS = "/brokers/topics"
-
-#: seconds to wait for a ZooKeeper server (``zk.connectiontimeout.ms``) and for each of its answers
-CONNECT_TIMEOUT = 6.0
-
-#: seconds without a sign of life after which ZooKeeper removes a client's nodes (``zk.sessiontimeout.ms``)
-SESSION_TIMEOUT = 6.0
 
 #: a node that announces more partitions than this is taken for damaged
 MAX_PARTITIONS = 65_536
 
 _log = logging.getLogger(__name__)
 
-# kazoo warns of each attempt to connect; we raise or log what comes of them. Lower this level to see all that it does.
-_kazoo_log = logging.getLogger(f"{__name__}.kazoo")
-_kazoo_log.setLevel(logging.ERROR)
-
 _ID = re.compile(r"0|[1-9][0-9]{0,9}")
 _COUNT = re.compile(r"[0-9]{1,10}")
 _CREATOR_END = re.compile(r"-[0-9]+:")
 _PORT = re.compile(r"[0-9]{1,5}")
 _SHOWN_BYTES = 80
-
-
-def parse_hosts(hosts: str) -> tuple[str, str]:
-    """``"host:port,host:port/chroot"`` as ``(hosts, chroot)``; the chroot is ``""`` or begins with one slash.
-
-    ValueError says what was expected. A host may lack its port (2181 then); IPv6 hosts stand in brackets.
-    """
-    servers, slash, chroot = hosts.strip().partition("/")
-    chroot = "/" + chroot.strip("/") if chroot.strip("/") else ""
-    names = [name.strip() for name in servers.split(",")]
-    if not all(re.fullmatch(r"(\[[^][]+\]|[^][:\s]+)(:[0-9]{1,5})?", name) for name in names) or "//" in chroot:
-        raise ValueError(f"{hosts!r} is no ZooKeeper address: expected host:port[,host:port][/chroot]")
-    return ",".join(names), chroot
-
-
-def connect(
-    hosts: str,
-    timeout: float = CONNECT_TIMEOUT,
-    *,
-    session_timeout: float = SESSION_TIMEOUT,
-    make_chroot: bool = False,
-) -> KazooClient:
-    """A started client of the ZooKeeper at ``hosts`` (``"host:port[,host:port][/chroot]"``); ``stop`` and ``close`` it.
-
-    ZooKeeperError when no server answers within ``timeout`` seconds, or the chroot is not there: a misspelt one
-    would look like a cluster without brokers. ``make_chroot`` makes it instead. ValueError for a malformed address.
-    """
-    servers, chroot = parse_hosts(hosts)
-    client = KazooClient(servers, timeout=session_timeout, logger=_kazoo_log)
-    try:
-        with _explained(hosts, f"connecting (within {timeout:g} s)"):
-            client.start(timeout)
-            if chroot:
-                if make_chroot:
-                    make_parents(client, chroot + "/")
-                elif client.exists_async(chroot).get(timeout=timeout) is None:
-                    raise ZooKeeperError(f"ZooKeeper at {servers} has no {chroot}: make it, or correct the chroot")
-                client.chroot = chroot
-    except BaseException:
-        _close(client)
-        raise
-    return client
-
-
-@contextmanager
-def session(hosts: str, timeout: float = CONNECT_TIMEOUT) -> Iterator[KazooClient]:
-    """:func:`connect` for the length of a ``with`` block; what fails in the block is a ZooKeeperError."""
-    # A server that takes the connection and says nothing holds kazoo up for the session's time-out.
-    client = connect(hosts, timeout, session_timeout=min(SESSION_TIMEOUT, timeout))
-    try:
-        with _explained(hosts, "reading"):
-            yield client
-    finally:
-        _close(client)
-
-
-def _close(client: KazooClient) -> None:
-    with suppress(WriterNotClosedException):  # a thread that waits for a silent server, and ends with the process
-        client.stop()
-        client.close()
-
-
-@contextmanager
-def _explained(hosts: str, doing: str) -> Iterator[None]:
-    """Turn kazoo's errors into a ZooKeeperError that says where, and while doing what."""
-    try:
-        yield
-    except (KazooException, KazooTimeoutError) as error:
-        found = type(error).__name__ + (f": {error}" if str(error) else "")
-        raise ZooKeeperError(f"ZooKeeper at {hosts}: {doing} failed ({found})") from error
 
 
 # Reading
@@ -276,18 +190,6 @@ def _shown(data: bytes | None) -> str:
 # Writing
 
 
-def make_parents(client: KazooClient, path: str) -> None:
-    """Make the missing parents of ``path``, persistent and with null data, as 0.7 makes them."""
-    parent = dirname(path)
-    if parent == "/" or client.exists_async(parent).get(timeout=CONNECT_TIMEOUT) is not None:
-        return
-    make_parents(client, parent)
-    try:
-        client.create_async(parent, None).get(timeout=CONNECT_TIMEOUT)
-    except NodeExistsError:
-        pass
-
-
 def _stale_seconds(session_timeout: float) -> float:
     """How long a dead session's nodes can stay. Its time-out is not known, ours is the best guess; ZooKeeper makes
     it at least two of its ticks and ends it on the next one, and a tick is 2 s unless set otherwise.
@@ -353,10 +255,10 @@ class BrokerRegistration:
         )
         try:
             self._client.add_listener(self._on_state)
-            with _explained(self.zookeeper_hosts, f"registering broker {self.broker_id}"):
+            with explained(self.zookeeper_hosts, f"registering broker {self.broker_id}"):
                 self._bring_up_to_date()
         except BaseException:
-            _close(self._client)
+            disconnect(self._client)
             raise
         self._thread = threading.Thread(target=self._keep, name=f"registration-of-broker-{self.broker_id}", daemon=True)
         self._thread.start()
@@ -376,7 +278,7 @@ class BrokerRegistration:
         self._closing.set()
         self._wake.set()
         if self._client is not None:
-            _close(self._client)  # which ends a call that the thread may be waiting in
+            disconnect(self._client)  # which ends a call that the thread may be waiting in
         if self._thread is not None:
             self._thread.join()
 
@@ -400,7 +302,7 @@ class BrokerRegistration:
             try:
                 if not self._client.connected:
                     raise ZooKeeperError(f"ZooKeeper at {self.zookeeper_hosts}: the connection is lost")
-                with _explained(self.zookeeper_hosts, f"registering broker {self.broker_id}"):
+                with explained(self.zookeeper_hosts, f"registering broker {self.broker_id}"):
                     self._bring_up_to_date()
             except ZooKeeperError as error:
                 if not self._closing.is_set():

@@ -1,0 +1,119 @@
+"""Connecting to ZooKeeper, and what every use of it needs: clear errors, and parents that are missing."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from posixpath import dirname
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException, NodeExistsError, WriterNotClosedException
+from kazoo.handlers.threading import KazooTimeoutError
+
+from kafka07c.errors import ZooKeeperError
+
+__all__ = [
+    "CONNECT_TIMEOUT",
+    "SESSION_TIMEOUT",
+    "connect",
+    "disconnect",
+    "explained",
+    "make_parents",
+    "parse_hosts",
+    "session",
+]
+
+#: seconds to wait for a ZooKeeper server (``zk.connectiontimeout.ms``) and for each of its answers
+CONNECT_TIMEOUT = 6.0
+
+#: seconds without a sign of life after which ZooKeeper removes a client's nodes (``zk.sessiontimeout.ms``)
+SESSION_TIMEOUT = 6.0
+
+# kazoo warns of each attempt to connect; we raise or log what comes of them. Lower this level to see all that it does.
+_kazoo_log = logging.getLogger("kafka07c.zookeeper.kazoo")
+_kazoo_log.setLevel(logging.ERROR)
+
+
+def parse_hosts(hosts: str) -> tuple[str, str]:
+    """``"host:port,host:port/chroot"`` as ``(hosts, chroot)``; the chroot is ``""`` or begins with one slash.
+
+    ValueError says what was expected. A host may lack its port (2181 then); IPv6 hosts stand in brackets.
+    """
+    servers, slash, chroot = hosts.strip().partition("/")
+    chroot = "/" + chroot.strip("/") if chroot.strip("/") else ""
+    names = [name.strip() for name in servers.split(",")]
+    if not all(re.fullmatch(r"(\[[^][]+\]|[^][:\s]+)(:[0-9]{1,5})?", name) for name in names) or "//" in chroot:
+        raise ValueError(f"{hosts!r} is no ZooKeeper address: expected host:port[,host:port][/chroot]")
+    return ",".join(names), chroot
+
+
+def connect(
+    hosts: str,
+    timeout: float = CONNECT_TIMEOUT,
+    *,
+    session_timeout: float = SESSION_TIMEOUT,
+    make_chroot: bool = False,
+) -> KazooClient:
+    """A started client of the ZooKeeper at ``hosts`` (``"host:port[,host:port][/chroot]"``); ``stop`` and ``close`` it.
+
+    ZooKeeperError when no server answers within ``timeout`` seconds, or the chroot is not there: a misspelt one
+    would look like a cluster without brokers. ``make_chroot`` makes it instead. ValueError for a malformed address.
+    """
+    servers, chroot = parse_hosts(hosts)
+    client = KazooClient(servers, timeout=session_timeout, logger=_kazoo_log)
+    try:
+        with explained(hosts, f"connecting (within {timeout:g} s)"):
+            client.start(timeout)
+            if chroot:
+                if make_chroot:
+                    make_parents(client, chroot + "/")
+                elif client.exists_async(chroot).get(timeout=timeout) is None:
+                    raise ZooKeeperError(f"ZooKeeper at {servers} has no {chroot}: make it, or correct the chroot")
+                client.chroot = chroot
+    except BaseException:
+        disconnect(client)
+        raise
+    return client
+
+
+@contextmanager
+def session(hosts: str, timeout: float = CONNECT_TIMEOUT) -> Iterator[KazooClient]:
+    """:func:`connect` for the length of a ``with`` block; what fails in the block is a ZooKeeperError."""
+    # A server that takes the connection and says nothing holds kazoo up for the session's time-out.
+    client = connect(hosts, timeout, session_timeout=min(SESSION_TIMEOUT, timeout))
+    try:
+        with explained(hosts, "reading"):
+            yield client
+    finally:
+        disconnect(client)
+
+
+def disconnect(client: KazooClient) -> None:
+    """End a client of :func:`connect`, and with it its session; a call that waits in another thread ends with it."""
+    with suppress(WriterNotClosedException):  # a thread that waits for a silent server, and ends with the process
+        client.stop()
+        client.close()
+
+
+@contextmanager
+def explained(hosts: str, doing: str) -> Iterator[None]:
+    """Turn kazoo's errors into a ZooKeeperError that says where, and while doing what."""
+    try:
+        yield
+    except (KazooException, KazooTimeoutError) as error:
+        found = type(error).__name__ + (f": {error}" if str(error) else "")
+        raise ZooKeeperError(f"ZooKeeper at {hosts}: {doing} failed ({found})") from error
+
+
+def make_parents(client: KazooClient, path: str, data: bytes | None = None) -> None:
+    """Make the missing parents of ``path``, persistent and with ``data``: null, as 0.7 makes them, or who made them."""
+    parent = dirname(path)
+    if parent == "/" or client.exists_async(parent).get(timeout=CONNECT_TIMEOUT) is not None:
+        return
+    make_parents(client, parent, data)
+    try:
+        client.create_async(parent, data).get(timeout=CONNECT_TIMEOUT)
+    except NodeExistsError:
+        pass
