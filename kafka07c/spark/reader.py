@@ -19,7 +19,8 @@ from kafka07c.spark.planning import plan
 
 __all__ = ["ARROW_SCHEMA", "Kafka07Reader", "record_batches"]
 
-#: bytes per fetch: about 30 thousand messages of 139 bytes; see bench/ for what other sizes cost
+#: bytes per fetch: of messages of 139 bytes one fetch makes one batch, of 27 thousand rows. Measured with those, in
+#: million rows a second and core up to Arrow's IPC form: 12.5 at 1 MiB, 13.5 at 2, 14.3 at 4, 10 at 8
 FETCH_BYTES = 4 * 1024 * 1024
 
 #: rows per record batch, but for the last of a range and for messages so large that MAX_BATCH_BYTES comes first
