@@ -23,6 +23,7 @@ from kafka07c.zookeeper.brokers import (
 from kafka07c.zookeeper.client import (
     CONNECT_TIMEOUT,
     SESSION_TIMEOUT,
+    Access,
     connect,
     explained,
     make_parents,
@@ -36,6 +37,7 @@ __all__ = [
     "CONNECT_TIMEOUT",
     "MAX_PARTITIONS",
     "SESSION_TIMEOUT",
+    "Access",
     "BrokerRegistration",
     "Snapshot",
     "connect",

@@ -17,11 +17,12 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import BadArgumentsError, BadVersionError, NodeExistsError, NoNodeError
+from kazoo.interfaces import IAsyncResult
 from kazoo.protocol.states import ZnodeStat
 
 from kafka07c.errors import BrokerIdInUseError, ZooKeeperError
@@ -87,10 +88,14 @@ def read_snapshot(client: KazooClient, timeout: float = CONNECT_TIMEOUT) -> Snap
     by_topic = _children(client, [f"{BROKER_TOPICS}/{topic}" for topic in topics], timeout)
     paths = [f"{BROKER_IDS}/{broker}" for broker in ids]
     paths += [f"{parent}/{broker}" for parent, brokers in by_topic.items() for broker in brokers]
-    data = _answers({path: client.get_async(path) for path in paths}, timeout)
+    data = answers({path: client.get_async(path) for path in paths}, timeout)
+    return understand(topics, {path: value for path, (value, _stat) in data.items()})
 
+
+def understand(topics: Iterable[str], data: Mapping[str, bytes | None]) -> Snapshot:
+    """The snapshot of nodes that have been read: the topics there are, and the data below both parents by path."""
     snapshot = Snapshot(topics={topic: {} for topic in sorted(topics)})
-    for path, (value, _stat) in data.items():
+    for path, value in data.items():
         parent, _, name = path.rpartition("/")
         try:
             broker = _broker_id(path, name)
@@ -108,11 +113,11 @@ def read_snapshot(client: KazooClient, timeout: float = CONNECT_TIMEOUT) -> Snap
 
 
 def _children(client: KazooClient, paths: list[str], timeout: float) -> dict[str, list[str]]:
-    found = _answers({path: client.get_children_async(path) for path in paths}, timeout)
+    found = answers({path: client.get_children_async(path) for path in paths}, timeout)
     return {path: sorted(found.get(path, ())) for path in paths}
 
 
-def _answers(questions: dict, timeout: float) -> dict:
+def answers(questions: Mapping[str, IAsyncResult], timeout: float) -> dict:
     """What each question got, without those about nodes that are not there."""
     answers = {}
     for path, question in questions.items():

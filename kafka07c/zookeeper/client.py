@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, fields
 from posixpath import dirname
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NodeExistsError, WriterNotClosedException
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.security import ACL
 
 from kafka07c.errors import ZooKeeperError
 
 __all__ = [
     "CONNECT_TIMEOUT",
     "SESSION_TIMEOUT",
+    "Access",
     "connect",
     "disconnect",
     "explained",
@@ -36,21 +39,53 @@ _kazoo_log = logging.getLogger("kafka07c.zookeeper.kazoo")
 _kazoo_log.setLevel(logging.ERROR)
 
 
-def parse_hosts(hosts: str) -> tuple[str, str]:
+@dataclass(frozen=True)
+class Access:
+    """Where ZooKeeper is and how to be let in; stands wherever an address of ZooKeeper is expected.
+
+    ::
+
+        Cluster(zookeeper=Access("zk1:2281/kafka", auth_data=[("digest", "user:password")], use_ssl=True, ca="ca.pem"))
+
+    All but ``hosts`` are options of kazoo's client and mean what they mean there: ``auth_data`` are schemes and their
+    credentials, ``default_acl`` (from ``kazoo.security``; open to all unless given) is set on every node that is
+    made, ``use_ssl`` and the others are for TLS, by files in PEM.
+    """
+
+    hosts: str
+    auth_data: Sequence[tuple[str, str]] = field(default=(), repr=False)
+    default_acl: Sequence[ACL] | None = None
+    use_ssl: bool = False
+    ca: str | None = None
+    certfile: str | None = None
+    keyfile: str | None = None
+    keyfile_password: str | None = field(default=None, repr=False)
+    verify_certs: bool = True
+
+    def __str__(self) -> str:
+        return self.hosts
+
+    def options(self) -> dict[str, object]:
+        """The arguments of kazoo's client, but for the hosts."""
+        options = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "hosts"}
+        return options | {"auth_data": list(self.auth_data), "default_acl": self.default_acl and list(self.default_acl)}
+
+
+def parse_hosts(hosts: str | Access) -> tuple[str, str]:
     """``"host:port,host:port/chroot"`` as ``(hosts, chroot)``; the chroot is ``""`` or begins with one slash.
 
     ValueError says what was expected. A host may lack its port (2181 then); IPv6 hosts stand in brackets.
     """
-    servers, slash, chroot = hosts.strip().partition("/")
+    servers, slash, chroot = str(hosts).strip().partition("/")
     chroot = "/" + chroot.strip("/") if chroot.strip("/") else ""
     names = [name.strip() for name in servers.split(",")]
     if not all(re.fullmatch(r"(\[[^][]+\]|[^][:\s]+)(:[0-9]{1,5})?", name) for name in names) or "//" in chroot:
-        raise ValueError(f"{hosts!r} is no ZooKeeper address: expected host:port[,host:port][/chroot]")
+        raise ValueError(f"{str(hosts)!r} is no ZooKeeper address: expected host:port[,host:port][/chroot]")
     return ",".join(names), chroot
 
 
 def connect(
-    hosts: str,
+    hosts: str | Access,
     timeout: float = CONNECT_TIMEOUT,
     *,
     session_timeout: float = SESSION_TIMEOUT,
@@ -62,7 +97,8 @@ def connect(
     would look like a cluster without brokers. ``make_chroot`` makes it instead. ValueError for a malformed address.
     """
     servers, chroot = parse_hosts(hosts)
-    client = KazooClient(servers, timeout=session_timeout, logger=_kazoo_log)
+    options = hosts.options() if isinstance(hosts, Access) else {}
+    client = KazooClient(servers, timeout=session_timeout, logger=_kazoo_log, **options)
     try:
         with explained(hosts, f"connecting (within {timeout:g} s)"):
             client.start(timeout)
@@ -79,7 +115,7 @@ def connect(
 
 
 @contextmanager
-def session(hosts: str, timeout: float = CONNECT_TIMEOUT) -> Iterator[KazooClient]:
+def session(hosts: str | Access, timeout: float = CONNECT_TIMEOUT) -> Iterator[KazooClient]:
     """:func:`connect` for the length of a ``with`` block; what fails in the block is a ZooKeeperError."""
     # A server that takes the connection and says nothing holds kazoo up for the session's time-out.
     client = connect(hosts, timeout, session_timeout=min(SESSION_TIMEOUT, timeout))
@@ -98,7 +134,7 @@ def disconnect(client: KazooClient) -> None:
 
 
 @contextmanager
-def explained(hosts: str, doing: str) -> Iterator[None]:
+def explained(hosts: str | Access, doing: str) -> Iterator[None]:
     """Turn kazoo's errors into a ZooKeeperError that says where, and while doing what."""
     try:
         yield
