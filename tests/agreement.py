@@ -28,7 +28,9 @@ def kind_of(error: CorruptMessageError) -> str:
     return next(kind for kind, pattern in _KINDS if re.search(pattern, error.reason))
 
 
-def entry(payload: bytes, codec: int = 0, *, attributes: int | None = None, magic: int = 1, crc: int | None = None) -> bytes:
+def entry(
+    payload: bytes, codec: int = 0, *, attributes: int | None = None, magic: int = 1, crc: int | None = None
+) -> bytes:
     """One stored entry, with whatever is given in place of the right attributes, magic and CRC."""
     head = bytes([magic]) + (b"" if magic == 0 else bytes([codec if attributes is None else attributes]))
     body = head + struct.pack(">I", zlib.crc32(payload) if crc is None else crc) + payload

@@ -1,6 +1,6 @@
 """Every message set in the recordings, cut out of its request, response or file, with what the Scala classes read.
 
-The frames are taken apart here by hand, so that a mistake in the package's own protocol code cannot hide one in the codec.
+The frames are taken apart here by hand, so that no mistake in the package's own protocol code can hide one in the codec.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What we read where the Scala iterator ends with an exception: so many messages and bytes, then ``kind`` or nothing."""
+    """What we read where Scala ends with an exception: so many messages and bytes, then ``kind`` or nothing."""
 
     messages: int
     valid_bytes: int
@@ -158,7 +158,8 @@ def transcripts() -> list[Recorded]:
 
 def everything() -> list[Recorded]:
     """All of the above, each run of bytes once."""
-    return list({(r.data, r.base_offset): r for r in decoded_by_scala() + undecoded() + files() + transcripts()}.values())
+    found = decoded_by_scala() + undecoded() + files() + transcripts()
+    return list({(one.data, one.base_offset): one for one in found}.values())
 
 
 def frames(stream: bytes) -> list[bytes]:

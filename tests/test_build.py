@@ -112,7 +112,8 @@ def test_any_payloads_come_back(payloads, form):
 
 
 def test_no_payloads():
-    for nothing in ([], (), iter(()), pa.array([], pa.binary()), pa.chunked_array([], pa.binary()), numpy.zeros((0, 3), "u1")):
+    columns = [pa.array([], pa.binary()), pa.chunked_array([], pa.binary()), numpy.zeros((0, 3), "u1")]
+    for nothing in ([], (), iter(()), *columns):
         for codec in ("none", "gzip", "snappy"):
             assert build_message_set(nothing, codec) == b""
     assert build_message_set(b"", offsets=[0]) == b""
@@ -135,7 +136,7 @@ def test_no_payloads():
         numpy.array(PAYLOADS, object),
         pa.array(PAYLOADS).to_numpy(zero_copy_only=False),
     ],
-    ids=["list", "tuple", "generator", "dict", "bytearrays", "memoryviews", "arrays", "buffers", "objects", "from arrow"],
+    ids=["list", "tuple", "generator", "dict", "bytearrays", "views", "arrays", "buffers", "objects", "from arrow"],
 )
 def test_any_iterable_of_buffers(payloads):
     assert build_message_set(payloads) == PLAIN
@@ -327,7 +328,9 @@ def test_names_of_codecs(same):
     assert len({build_message_set(PAYLOADS, codec) for codec in same}) == 1
 
 
-@pytest.mark.parametrize("options", [{"magic": 2}, {"magic": -1}, {"magic": 0, "codec": "gzip"}, {"magic": 0, "codec": 2}])
+@pytest.mark.parametrize(
+    "options", [{"magic": 2}, {"magic": -1}, {"magic": 0, "codec": "gzip"}, {"magic": 0, "codec": 2}]
+)
 def test_magic_that_cannot_be(options):
     with pytest.raises(ValueError, match="magic"):
         build_message_set([b"a"], **options)

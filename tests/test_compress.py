@@ -41,11 +41,13 @@ def opened(codec, data, bound=1 << 20):
 
 
 def test_isal_is_optional():
-    code = "import sys, zlib; sys.modules['isal'] = None; from kafka07c import _compress; assert _compress._gzip is zlib"
+    code = "import sys; sys.modules['isal'] = None; from kafka07c import _compress as c; assert c._gzip.__name__ == 'zlib'"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-@pytest.mark.parametrize("data", [b"", b"x", TEXT, NOISE, bytes(200_000)], ids=["empty", "byte", "text", "noise", "zeros"])
+@pytest.mark.parametrize(
+    "data", [b"", b"x", TEXT, NOISE, bytes(200_000)], ids=["empty", "byte", "text", "noise", "zeros"]
+)
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY])
 def test_there_and_back(backend, codec, data):
     compressed = deflate(codec, data)
@@ -376,8 +378,7 @@ BOMBS = """
 def test_bombs_take_no_memory():
     """A process of its own, whose peak says what was taken: not much more than the bound, whatever was announced."""
     code = textwrap.dedent(BOMBS).format(tests=str(Path(__file__).parent))
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env={**os.environ, "MALLOC_ARENA_MAX": "1"}
-    )
+    one_arena = {**os.environ, "MALLOC_ARENA_MAX": "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=one_arena)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 40 << 20

@@ -51,7 +51,8 @@ def test_messages_before_the_bad_one_of_a_wrapper_are_read():
     good = entry(b"a")
     bad = gzipped(good + gzipped(good + entry(b"b", crc=1) + good))
     decoded = oracle.decode(good + bad + good, 100)
-    assert [(m.offset, m.index, m.next_offset) for m in decoded.messages] == [(100, 0, 111), (111, 0, 111), (111, 1, 111)]
+    names = [(m.offset, m.index, m.next_offset) for m in decoded.messages]
+    assert names == [(100, 0, 111), (111, 0, 111), (111, 1, 111)]
     assert decoded.error == oracle.Error(111, 111 + len(bad), oracle.CRC)
     assert (decoded.valid_bytes, decoded.next_offset) == (11, 111)
 
