@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.register_assert_rewrite("agreement", "recorded")  # their asserts show values, as those of the tests do
+
 GOLDEN = Path(__file__).parent / "golden07"
 
 
