@@ -1,6 +1,6 @@
 """Every message set in the recordings, cut out of its request, response or file, with what the Scala classes read.
 
-The frames are taken apart here by hand, so that no mistake in the package's own protocol code can hide one in the codec.
+The frames are taken apart by hand, so that no mistake in the package's own protocol code can hide one in the codec.
 """
 
 from __future__ import annotations
