@@ -14,7 +14,7 @@ import random
 import socket
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from time import monotonic, sleep
 
@@ -170,6 +170,16 @@ class Connection:
             self._socket.close()
             self._socket = None
 
+    def interrupt(self) -> None:
+        """End the connection from any thread: whoever waits on it in another one wakes with an error. Never waits.
+
+        Not while it is being made: that takes its time-out.
+        """
+        live = self._socket
+        if live is not None:
+            with suppress(OSError):  # it has ended already
+                live.shutdown(socket.SHUT_RDWR)
+
     def _live_socket(self) -> socket.socket:
         if self._socket is None:
             raise BrokerConnectionError(f"broker {self.name} is not connected")
@@ -213,12 +223,14 @@ class Dialogue:
     Answers come in the order of the questions: to wait for one is to take in those before it, which are kept. A
     question only reads, so when the connection ends, all that are under way are asked once more over a new one. When
     that ends too, or an answer is late, or is no 0.7 frame, the dialogue gives up: all that are under way are lost.
+    Without ``reconnect`` it gives up when a connection ends for the first time.
 
     Not safe to use from several threads at once.
     """
 
-    def __init__(self, connection: Connection):
+    def __init__(self, connection: Connection, *, reconnect: bool = True):
         self.connection = connection
+        self._reconnect = reconnect
         self._under_way: deque[Question] = deque()
 
     def ask(self, encoded: bytes, max_frame_bytes: int) -> Question:
@@ -231,7 +243,7 @@ class Dialogue:
         try:
             self.connection.send([encoded])
         except BaseException as error:
-            if not _is_lost_connection(error):
+            if not self._may_ask_again(error):
                 self.give_up(error)
                 raise
         return question
@@ -248,7 +260,7 @@ class Dialogue:
             try:
                 self._under_way[0].frame = self.connection.receive(self._under_way[0].max_frame_bytes)
             except BaseException as error:
-                if asked_again or not _is_lost_connection(error):
+                if asked_again or not self._may_ask_again(error):
                     self.give_up(error)
                     raise
             else:
@@ -262,6 +274,10 @@ class Dialogue:
             question.lost = str(error) or type(error).__name__
         self._under_way.clear()
 
+    def _may_ask_again(self, error: BaseException) -> bool:
+        lost = isinstance(error, BrokerConnectionError) and not isinstance(error, BrokerTimeoutError)
+        return self._reconnect and lost
+
     def _ask_all(self) -> None:
         try:
             self.connection.connect()
@@ -269,7 +285,3 @@ class Dialogue:
         except BaseException as error:
             self.give_up(error)
             raise
-
-
-def _is_lost_connection(error: BaseException) -> bool:
-    return isinstance(error, BrokerConnectionError) and not isinstance(error, BrokerTimeoutError)

@@ -38,7 +38,7 @@ from kafka07c.protocol import (
     decode_offsets_response,
 )
 
-__all__ = ["SimpleConsumer", "SyncProducer"]
+__all__ = ["FetchedPart", "SimpleConsumer", "SyncProducer"]
 
 _INT32_MAX = 2**31 - 1
 
@@ -94,13 +94,45 @@ class _SentFetch:
     question: Question
 
 
+@dataclass(frozen=True, slots=True)
+class _SentMultifetch:
+    requests: tuple[FetchRequest, ...]
+    max_message_bytes: int
+    question: Question
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FetchedPart:
+    """One part of the answer to a multifetch sent ahead, as it came: its bytes were not looked at yet.
+
+    ``request`` is what was asked, ``code`` the broker's error code (0: none), ``data`` the bytes of the log: a read-only
+    view over the buffer that all parts of the answer share, and that lives as long as any of them.
+    """
+
+    request: FetchRequest
+    code: int
+    data: memoryview
+    _consumer: SimpleConsumer
+    _max_message_bytes: int
+
+    def messages(self, *, copy: bool = False) -> MessageSet:
+        """The message set, as ``multifetch`` would have given it; may ask the broker again.
+
+        ``copy``: the set gets memory of its own, so that it does not keep the whole answer alive.
+        """
+        data = memoryview(bytes(self.data)) if copy else self.data
+        return self._consumer._part(self.request, self.code, data, self._max_message_bytes)
+
+
 class SimpleConsumer(_Client):
     """Reads from one broker: fetch, multifetch, offsets, and fetches sent ahead.
 
     ``broker``: the broker's id, if known; it goes into message sets and errors. ``connect_timeout``: seconds to
     connect. ``timeout``: seconds for each operation on the socket. ``max_inflated_bytes``: what one stored entry may
-    inflate to. Connects when first used, and again when the connection was lost: what the broker had not answered by
-    then is asked once more, for reading twice does no harm. What timed out is not.
+    inflate to. ``shallow``: message sets keep wrappers closed (see MessageSet). Connects when first used, and again
+    when the connection was lost: what the broker had not answered by then is asked once more, for reading twice does
+    no harm. What timed out is not. Without ``reconnect`` nothing is asked twice: a lost connection is told at once, to
+    a caller who knows better where the broker may be now.
 
     Raises BrokerConnectionError (the broker cannot be reached, or ended the connection, twice), BrokerTimeoutError,
     ProtocolError (what came is not 0.7), each naming host and port; for each error code a BrokerError of its own class,
@@ -131,12 +163,16 @@ class SimpleConsumer(_Client):
         connect_timeout: float = config.CONNECT_TIMEOUT,
         timeout: float = config.SOCKET_TIMEOUT,
         max_inflated_bytes: int = config.MAX_INFLATED_BYTES,
+        shallow: bool = False,
+        reconnect: bool = True,
     ):
         super().__init__(Connection(host, port, connect_timeout=connect_timeout, timeout=timeout))
         self.broker = broker
         self._max_inflated_bytes = max_inflated_bytes
-        self._dialogue = Dialogue(self._connection)
+        self._shallow = shallow
+        self._dialogue = Dialogue(self._connection, reconnect=reconnect)
         self._ahead: deque[_SentFetch] = deque()
+        self._multi_ahead: deque[_SentMultifetch] = deque()
 
     def fetch(
         self,
@@ -174,20 +210,11 @@ class SimpleConsumer(_Client):
         alone, as ``fetch`` does. The sets share one buffer, which lives as long as any of them.
         """
         requests = tuple(requests)
-        for request in requests:
-            _check_fetch(request, max_message_bytes)
         if not requests:
             return []
-        limit = 2 + sum(6 + request.max_bytes for request in requests)
         with self._lock:
-            question = self._dialogue.ask(MultiFetchRequest(requests).encode(), limit)
-            code, parts = self._decoded(decode_multifetch_response, question, len(requests))
-            if code:
-                raise error_for_code(code, self._refused("a multifetch", code), broker=self.broker)
-            return [
-                self._part(request, code, data, max_message_bytes)
-                for request, (code, data) in zip(requests, parts, strict=True)
-            ]
+            parts = self._received_parts(self._sent_multifetch(requests, max_message_bytes))
+            return [part.messages() for part in parts]
 
     def get_offsets_before(
         self, topic: str, partition: int, time: int | datetime, max_offsets: int = 1
@@ -245,11 +272,44 @@ class SimpleConsumer(_Client):
         """How many fetches were sent ahead and not received yet."""
         return len(self._ahead)
 
+    def send_multifetch(
+        self, requests: Iterable[FetchRequest], *, max_message_bytes: int = config.MAX_FETCH_MESSAGE_BYTES
+    ) -> None:
+        """Send a multifetch and do not wait for it: a later ``receive_multifetch`` gives its parts.
+
+        Arguments as for ``multifetch``, but nothing cannot be asked for: a ValueError. The broker waits while nobody
+        reads, so what is sent ahead has to fit the sockets' buffers: keep it to a few tens of kilobytes.
+        """
+        requests = tuple(requests)
+        if not requests:
+            raise ValueError("a multifetch sent ahead needs at least one request")
+        with self._lock:
+            self._multi_ahead.append(self._sent_multifetch(requests, max_message_bytes))
+
+    def receive_multifetch(self) -> list[FetchedPart]:
+        """The parts, one per request in their order, of the earliest multifetch sent ahead and not received yet.
+
+        RuntimeError if there is none. The parts are as they came, so that the caller can send the next request before
+        they are decoded. Raises what ``multifetch`` raises for the answer as a whole.
+        """
+        with self._lock:
+            if not self._multi_ahead:
+                raise RuntimeError("no multifetch was sent ahead: call send_multifetch() before receive_multifetch()")
+            return self._received_parts(self._multi_ahead.popleft())
+
     def close(self) -> None:
-        """Close the connection and forget the fetches sent ahead. A later call connects again."""
+        """Close the connection and forget what was sent ahead. A later call connects again."""
         with self._lock:
             self._ahead.clear()
+            self._multi_ahead.clear()
             self._dialogue.give_up("the consumer was closed")
+
+    def interrupt(self) -> None:
+        """End the connection now, from any thread: a call that waits for the broker in another one fails at once.
+
+        Takes no lock, and so never waits. It is for one who is about to be done with this consumer.
+        """
+        self._connection.interrupt()
 
     # --- one fetch, until there is something to return
 
@@ -267,9 +327,26 @@ class SimpleConsumer(_Client):
         code, data = self._decoded(decode_fetch_response, sent.question)
         return self._complete(sent.request, code, data, sent.max_message_bytes)
 
+    def _sent_multifetch(self, requests: tuple[FetchRequest, ...], max_message_bytes: int) -> _SentMultifetch:
+        for request in requests:
+            _check_fetch(request, max_message_bytes)
+        limit = 2 + sum(6 + request.max_bytes for request in requests)
+        question = self._dialogue.ask(MultiFetchRequest(requests).encode(), limit)
+        return _SentMultifetch(requests, max_message_bytes, question)
+
+    def _received_parts(self, sent: _SentMultifetch) -> list[FetchedPart]:
+        code, parts = self._decoded(decode_multifetch_response, sent.question, len(sent.requests))
+        if code:
+            raise error_for_code(code, self._refused("a multifetch", code), broker=self.broker)
+        return [
+            FetchedPart(request, code, data, self, sent.max_message_bytes)
+            for request, (code, data) in zip(sent.requests, parts, strict=True)
+        ]
+
     def _part(self, request: FetchRequest, code: int, data: memoryview, max_message_bytes: int) -> MessageSet:
         try:
-            return self._complete(request, code, data, max_message_bytes)
+            with self._lock:
+                return self._complete(request, code, data, max_message_bytes)
         except (BrokerError, MessageTooLargeError) as error:
             return self._message_set(request, b"").with_error(error.with_traceback(None))
 
@@ -317,6 +394,7 @@ class SimpleConsumer(_Client):
             broker=self.broker,
             partition=request.partition,
             max_inflated_bytes=self._max_inflated_bytes,
+            shallow=self._shallow,
         )
 
     def _announced_bytes(self, request: FetchRequest, data: memoryview, max_message_bytes: int) -> int:

@@ -603,6 +603,110 @@ def test_closing_forgets_what_was_sent_ahead_and_a_later_call_connects_again():
         consumer.close()
 
 
+# --- multifetches sent ahead
+
+
+def test_multifetches_sent_ahead_are_asked_before_the_first_is_received():
+    def broker(peer: Peer) -> None:
+        requests = [peer.request() for _ in range(2)]
+        for request in requests:
+            peer.send(encode_multifetch_response((0, LOG[part.offset :][: part.max_bytes]) for part in request.requests))
+
+    with ScriptedServer(broker) as server, consumer_of(server) as consumer:
+        consumer.send_multifetch([FetchRequest("t", 0, 0, 15), FetchRequest("t", 0, 13, 15)])
+        consumer.send_multifetch([FetchRequest("t", 0, 26, 15)])
+        first, second = consumer.receive_multifetch(), consumer.receive_multifetch()
+        assert [part.messages().payloads() for part in first + second] == [[b"one"], [b"two"], [b"three"]]
+        assert [part.request.offset for part in first + second] == [0, 13, 26]
+        with pytest.raises(RuntimeError, match="send_multifetch"):
+            consumer.receive_multifetch()
+
+
+def test_a_part_is_as_it_came_until_its_messages_are_asked_for():
+    with Served(LOG) as served:
+        served.consumer.send_multifetch(
+            [FetchRequest("t", 0, 0, 15), FetchRequest("t", 9, 0), FetchRequest("t", 0, len(SMALL), 30)]
+        )
+        plain, refused, cut = served.consumer.receive_multifetch()
+        assert (plain.code, bytes(plain.data)) == (0, LOG[:15])
+        assert (refused.code, bytes(refused.data)) == (3, b"")
+        assert isinstance(refused.messages().error, WrongPartitionError)
+        assert served.fetched_bytes == []
+        assert cut.messages().payloads() == [b"x" * 5000]  # asked for again, alone
+        assert served.fetched_bytes == [len(LARGE)]
+
+
+def test_the_messages_of_a_part_share_the_answer_or_have_a_copy():
+    with Served(LOG) as served:
+        served.consumer.send_multifetch([FetchRequest("t", 0, 0)])
+        [part] = served.consumer.receive_multifetch()
+        shared, own = np.frombuffer(part.messages().data, np.uint8), part.messages(copy=True)
+        assert np.shares_memory(shared, np.frombuffer(part.data, np.uint8))
+        assert not np.shares_memory(shared, np.frombuffer(own.data, np.uint8))
+        assert own.payloads() == MessageSet(LOG).payloads()
+
+
+def test_a_part_grows_while_the_next_multifetch_is_on_its_way():
+    with Served(LOG) as served:
+        for offset in (len(SMALL), 0):
+            served.consumer.send_multifetch([FetchRequest("t", 0, offset, 30)])
+        [part] = served.consumer.receive_multifetch()
+        assert part.messages().payloads() == [b"x" * 5000]
+        assert served.consumer.receive_multifetch()[0].messages().payloads() == [b"one", b"two"]
+
+
+def test_a_multifetch_of_nothing_cannot_be_sent_ahead():
+    with pytest.raises(ValueError, match="at least one request"):
+        SimpleConsumer("127.0.0.1", 9).send_multifetch([])
+
+
+def test_closing_forgets_multifetches_sent_ahead():
+    with Served(LOG) as served:
+        served.consumer.send_multifetch([FetchRequest("t", 0, 0)])
+        served.consumer.close()
+        with pytest.raises(RuntimeError):
+            served.consumer.receive_multifetch()
+
+
+def test_without_reconnect_a_lost_connection_is_told_at_once():
+    def loses(peer: Peer) -> None:
+        peer.read_raw()
+
+    with ScriptedServer(loses) as server, consumer_of(server, reconnect=False) as consumer:
+        with pytest.raises(BrokerConnectionError, match="closed the connection instead of answering"):
+            consumer.multifetch([FetchRequest("t", 0, 0)])
+        assert server.connections == 1
+
+
+def test_a_consumer_that_waits_is_interrupted_from_another_thread():
+    asked = threading.Event()
+
+    def never_answers(peer: Peer) -> None:
+        peer.read_raw()
+        asked.set()
+        peer.read_raw()
+
+    def interrupt() -> None:
+        asked.wait(PATIENCE)
+        consumer.interrupt()
+
+    with ScriptedServer(never_answers) as server, consumer_of(server, reconnect=False, timeout=PATIENCE) as consumer:
+        consumer.interrupt()  # not connected: nothing to end
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(BrokerConnectionError) as raised:
+            consumer.multifetch([FetchRequest("t", 0, 0)])
+        assert not isinstance(raised.value, BrokerTimeoutError)
+        thread.join()
+
+
+def test_a_shallow_consumer_leaves_wrappers_closed():
+    stored = build_message_set([b"one", b"two"], "gzip")
+    with Served(stored, shallow=True) as served:
+        assert len(served.consumer.fetch("t", 0, 0)) == 1
+        assert len(served.consumer.fetch("t", 0, 0)[0].payload) == len(stored) - 10
+
+
 # --- faulty brokers
 
 
