@@ -4,21 +4,22 @@ A partition in 0.7 is a broker id *and* a number: every broker has its own parti
 :class:`TopicPartition` is the name of one, everywhere in this library; its short form is ``"B-P"``, as 0.7 writes it
 in ZooKeeper.
 
-:class:`Cluster` answers from a snapshot, out of ZooKeeper or from a list of brokers; nothing in it changes by itself.
+:class:`Cluster` answers from a snapshot, out of ZooKeeper or from a list of brokers; a live one is kept current.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Sequence
-from functools import cached_property
-from typing import NamedTuple
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from kafka07c import zookeeper as zk
 from kafka07c.errors import OffsetOutOfRangeError, WrongPartitionError, ZooKeeperError
 from kafka07c.protocol import FetchRequest
 from kafka07c.simple import SimpleConsumer
+from kafka07c.zookeeper.watching import BrokerWatch
 
 __all__ = ["BrokerAddress", "Cluster", "TopicPartition", "parse_brokers", "parse_partition"]
 
@@ -109,7 +110,7 @@ def _number(text: str) -> int:
 
 
 class Cluster:
-    """The brokers of a cluster, its topics and partitions, as a snapshot.
+    """The brokers of a cluster, its topics and partitions: a snapshot, or kept current.
 
     ::
 
@@ -126,36 +127,77 @@ class Cluster:
     :attr:`brokers` and :attr:`topics`, and is raised by :meth:`address` and :meth:`partitions` when the answer would
     need it.
 
-    No session or connection is held in between, so an object may be kept for long and used from several threads.
+    With ``live=True`` the first question opens a session with ZooKeeper that lasts until :meth:`close`, and from then
+    on every answer is what ZooKeeper's watches last told: brokers, topics, partition counts and addresses that come,
+    go and change. ``on_change`` is called with nothing after each change, from a thread of the cluster's own; do no
+    more there than waking your own, and ask then. While ZooKeeper cannot be reached the last answers stay. (A static
+    list has nothing to follow: ``live`` changes nothing there.)
+
+    Otherwise no session or connection is held in between. An object may be kept for long, and used from several
+    threads.
     """
 
     def __init__(
-        self, zookeeper: str | None = None, brokers: str | None = None, *, timeout: float = zk.CONNECT_TIMEOUT
+        self,
+        zookeeper: str | zk.Access | None = None,
+        brokers: str | None = None,
+        *,
+        live: bool = False,
+        on_change: Callable[[], None] | None = None,
+        timeout: float = zk.CONNECT_TIMEOUT,
+        session_timeout: float = zk.SESSION_TIMEOUT,
     ):
-        """``timeout`` is in seconds: for ZooKeeper to be reached, and for each of its answers."""
+        """``timeout`` is in seconds: for ZooKeeper to be reached, and for each of its answers; ``session_timeout``
+        too: how long a live cluster may be out of touch before ZooKeeper ends its session (it opens another one).
+        """
         if (zookeeper is None) == (brokers is None):
             raise ValueError("a cluster is named by zookeeper= or by brokers=, one of them")
         if zookeeper is not None:
             zk.parse_hosts(zookeeper)
         self.zookeeper = zookeeper
+        self._live = live
+        self._on_change = on_change
         self._timeout = timeout
+        self._session_timeout = session_timeout
+        self._lock = threading.Lock()
+        self._taken: zk.Snapshot | None = None
+        self._watch: BrokerWatch | None = None
         self._listed = parse_brokers(brokers) if brokers is not None else None
         self._counts: dict[str, dict[int, int]] = {}  # a static list's topics, as far as they were asked for
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickling: a snapshot goes along, a session does not."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_watch")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock(), _watch=None)
+
     def __repr__(self) -> str:
         if self._listed is None:
-            return f"Cluster(zookeeper={self.zookeeper!r})"
+            return f"Cluster(zookeeper={str(self.zookeeper)!r})"
         return f"Cluster(brokers={','.join(map(str, self._listed.values()))!r})"
 
-    @cached_property
+    @property
     def _snapshot(self) -> zk.Snapshot:
+        with self._lock:  # so that threads that ask at once take one snapshot, or open one session
+            if self._watch is not None:
+                return self._watch.snapshot
+            if self._taken is None:
+                self._take()
+            return self._watch.snapshot if self._watch is not None else self._taken
+
+    def _take(self) -> None:
         if self._listed is not None:
-            return zk.Snapshot({address.id: (address.host, address.port) for address in self._listed.values()})
-        with zk.session(self.zookeeper, self._timeout) as client:
-            snapshot = zk.read_snapshot(client, self._timeout)
-        for error in snapshot.errors.values():
-            _log.warning("%s", error)
-        return snapshot
+            self._taken = zk.Snapshot({address.id: (address.host, address.port) for address in self._listed.values()})
+        elif self._live:
+            self._watch = BrokerWatch(
+                self.zookeeper, self._on_change, timeout=self._timeout, session_timeout=self._session_timeout
+            ).start()
+        else:
+            with zk.session(self.zookeeper, self._timeout) as client:
+                self._taken = zk.read_snapshot(client, self._timeout)
+            for error in self._taken.errors.values():
+                _log.warning("%s", error)
 
     @property
     def brokers(self) -> dict[int, BrokerAddress]:
@@ -218,14 +260,17 @@ class Cluster:
         return SimpleConsumer(address.host, address.port, broker=broker, **options)
 
     def refresh(self) -> None:
-        """Take the snapshot anew."""
+        """Take the snapshot anew; a live one, too, is read as ZooKeeper has it now, over a new session."""
         self.close()
         self._snapshot
 
     def close(self) -> None:
-        """Forget the snapshot; the next question would take a new one."""
-        self.__dict__.pop("_snapshot", None)
-        self._counts = {}
+        """Forget the snapshot, and stop following ZooKeeper; the next question would begin anew."""
+        with self._lock:
+            watch, self._watch, self._taken = self._watch, None, None
+            self._counts = {}
+        if watch is not None:
+            watch.close()
 
     def __enter__(self) -> Cluster:
         return self
