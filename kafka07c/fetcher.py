@@ -31,7 +31,7 @@ from itertools import count
 from time import monotonic
 from typing import Any, Protocol
 
-from kafka07c import config as limits
+from kafka07c import config as limits, metrics as figures
 from kafka07c._views import MessageSet
 from kafka07c.chunks import Chunk, ChunkQueue, Feed
 from kafka07c.cluster import BrokerAddress, TopicPartition
@@ -45,6 +45,7 @@ from kafka07c.errors import (
     OffsetOutOfRangeError,
     ProtocolError,
 )
+from kafka07c.metrics import Metrics
 from kafka07c.positions import Position
 from kafka07c.protocol import EARLIEST, LATEST, FetchRequest, check_topic
 from kafka07c.simple import FetchedPart, SimpleConsumer
@@ -160,13 +161,13 @@ class Fetchers:
         *,
         config: FetchSettings,
         on_reset: Callable[[TopicPartition, Position], None] | None = None,
-        metrics: Any = None,
+        metrics: Metrics | None = None,
         log: logging.Logger | logging.LoggerAdapter = _log,
     ):
         self._address = address
         self._config = config
         self._on_reset = on_reset
-        self._metrics = metrics
+        self._metrics = figures.NONE if metrics is None else metrics
         self._logger = log
         self._lock = threading.Lock()
         self._partitions: dict[TopicPartition, _Partition] = {}
@@ -294,6 +295,7 @@ class _Sent:
     reserved: list[tuple[ChunkQueue, int]]
     dealt: int = 0  # how many of the partitions are done with
     ahead: set[_Partition] = field(default_factory=set)  # those asked for again before they were dealt with
+    at: float = field(default_factory=monotonic)
 
 
 class _BrokerFetcher:
@@ -305,7 +307,7 @@ class _BrokerFetcher:
         address: Callable[[int], BrokerAddress | None],
         config: FetchSettings,
         on_reset: Callable[[TopicPartition, Position], None] | None,
-        metrics: Any,
+        metrics: Metrics,
         log: logging.Logger | logging.LoggerAdapter,
     ):
         self.partitions = 0  # how many are fetched from here; for Fetchers to count
@@ -314,7 +316,8 @@ class _BrokerFetcher:
         self._config = config
         self._on_reset = on_reset
         self._log = log
-        self._metrics = metrics
+        self._fetch_time = metrics.timer(figures.FETCH_REQUESTS, broker=broker)
+        self._fetched_bytes = metrics.counter(figures.FETCHED_BYTES, broker=broker)
         self._consumer: SimpleConsumer | None = None
         self._in_flight: deque[_Sent] = deque()
         self._answered = False  # whether the broker has answered since the last failure
@@ -388,6 +391,7 @@ class _BrokerFetcher:
                 continue
             sent = self._in_flight[0]
             parts = self._consumer.receive_multifetch()
+            self._fetch_time.observe(monotonic() - sent.at)
             self._answered = True
             self._look_ahead(sent, parts)
             self._send_ahead(_AHEAD + 1)
@@ -521,6 +525,7 @@ class _BrokerFetcher:
 
     def _deal(self, sent: _Sent, parts: list[FetchedPart]) -> None:
         answer_bytes = sum(len(part.data) for part in parts)
+        self._fetched_bytes.inc(answer_bytes)
         for partition, part in zip(sent.partitions, parts, strict=True):
             copy = len(part.data) * _SMALL_PART < answer_bytes
             pause = _pause(partition.failures + 1)
