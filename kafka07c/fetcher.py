@@ -148,8 +148,9 @@ class Fetchers:
     """Fetches partitions from their brokers into queues, for as long as it is open.
 
     ``address``: where a broker is now, asked before each connection is made; None when nobody knows. ``config``: see
-    :class:`FetchSettings`. ``on_reset``: called from a fetch thread with a partition and the position that
-    ``autooffset.reset`` gave it, because it had none or one outside of the log. ``log``: where to say what happens.
+    :class:`FetchSettings`. ``on_reset``: called from a fetch thread with a partition, the position that
+    ``autooffset.reset`` gave it, because it had none or one outside of the log, and the
+    generation that it was added with. ``log``: where to say what happens.
 
     Nothing here raises for what a broker does: that is in the chunks, or logged and tried again. All methods may be
     called from any thread, and return without waiting for a fetch thread or a broker.
@@ -160,7 +161,7 @@ class Fetchers:
         address: Callable[[int], BrokerAddress | None],
         *,
         config: FetchSettings,
-        on_reset: Callable[[TopicPartition, Position], None] | None = None,
+        on_reset: Callable[[TopicPartition, Position, int], None] | None = None,
         metrics: Metrics | None = None,
         log: logging.Logger | logging.LoggerAdapter = _log,
     ):
@@ -306,7 +307,7 @@ class _BrokerFetcher:
         broker: int,
         address: Callable[[int], BrokerAddress | None],
         config: FetchSettings,
-        on_reset: Callable[[TopicPartition, Position], None] | None,
+        on_reset: Callable[[TopicPartition, Position, int], None] | None,
         metrics: Metrics,
         log: logging.Logger | logging.LoggerAdapter,
     ):
@@ -613,17 +614,17 @@ class _BrokerFetcher:
         position = Position(found[0])
         if partition.queue.move(partition, position):
             self._log.warning("%s: %s; goes on at its %s, %d", partition.tp, lacks, self._config.offset_reset, found[0])
-            self._tell_reset(partition.tp, position)
+            self._tell_reset(partition, position)
         partition.failures += 1
         return 0.0 if partition.failures == 1 else _pause(partition.failures)
 
-    def _tell_reset(self, tp: TopicPartition, position: Position) -> None:
+    def _tell_reset(self, partition: _Partition, position: Position) -> None:
         if self._on_reset is None:
             return
         try:
-            self._on_reset(tp, position)
+            self._on_reset(partition.tp, position, partition.generation)
         except Exception:
-            self._log.exception("%s: its new position %d could not be told", tp, position.offset)
+            self._log.exception("%s: its new position %d could not be told", partition.tp, position.offset)
 
     def _refused(self, partition: _Partition, messages: MessageSet) -> float:
         """Said once, and tried again for as long as it takes: a broker may recover, or get the partition."""
