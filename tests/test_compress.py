@@ -382,3 +382,27 @@ def test_bombs_take_no_memory():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=one_arena)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 40 << 20
+
+
+EMPTY_WRAPPERS = """
+    import resource, sys
+    sys.path.insert(0, {tests!r})
+    from agreement import entry, gzipped
+    from kafka07c import MessageSet
+
+    good = entry(b"good")
+    data = gzipped(gzipped(b"") * 200_000) + good
+    MessageSet(gzipped(good))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    message_set = MessageSet(data)
+    assert message_set.payloads() == [b"good"], message_set
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * (1 if sys.platform == "darwin" else 1024))
+"""
+
+
+def test_empty_wrappers_keep_no_memory():
+    """They inflate to nothing, so the bound does not see them; 200 000 of them (in 15 KB) once took 50 MB."""
+    code = textwrap.dedent(EMPTY_WRAPPERS).format(tests=str(Path(__file__).parent))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 20 << 20

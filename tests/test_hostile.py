@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import struct
+import threading
 import zlib
 from bisect import bisect_right
 
@@ -502,3 +503,29 @@ def test_payloads_at_the_edge_of_memory():
         assert crc32(GUARDED.at_end(payload)) == zlib.crc32(payload)
         assert build_message_set([GUARDED.at_end(payload)]) == entry(payload)
         assert build_message_set(GUARDED.at_end(payload), offsets=[0, n]) == entry(payload)
+
+
+def test_bytes_that_change_while_they_are_read():
+    """Another thread writes to the buffer all the time: whatever is found, nothing outside the buffer is read."""
+    good = gzipped(entry(b"a" * 40) * 5) + entry(b"b" * 30) + entry(b"c", magic=0)
+    data = bytearray(good * 200)
+    stop = threading.Event()
+
+    def scribble():
+        rng = random.Random(7)
+        while not stop.is_set():
+            at = rng.randrange(len(data))
+            data[at] = rng.choice((0, 1, 2, 0x7F, 0xFF))
+            at = rng.randrange(200) * len(good)
+            data[at : at + len(good)] = good
+
+    writer = threading.Thread(target=scribble)
+    writer.start()
+    try:
+        for _ in range(300):
+            ms = MessageSet(data)
+            for message in ms.good():
+                assert len(message.value) == len(message) and message.magic in (0, 1)
+    finally:
+        stop.set()
+        writer.join()

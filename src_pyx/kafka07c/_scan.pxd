@@ -31,14 +31,29 @@ cdef class Columns:
     cdef int32_t region(self, Py_ssize_t i) noexcept nogil
 
 
+cdef struct Wrapper:
+    const uint8_t *payload
+    int64_t length                  # of the payload
+    int64_t entry_bytes             # of all of it
+    int codec
+
+
+cdef class Frame:
+    """A message set, the one given or one inside a wrapper, and how far it has been walked."""
+
+    cdef object view
+    cdef const uint8_t *data
+    cdef int64_t length
+    cdef int64_t pos
+    cdef int64_t base               # offset of data[0]; 0 inside a wrapper
+    cdef int32_t region             # place of view in the columns' views; 0 is the set that was given
+    cdef bint has_messages          # of its own, not of wrappers in it; unused for the set that was given
+
+
 cdef class Scan:
     cdef readonly Columns columns
     cdef readonly int64_t valid_bytes
     cdef readonly object error      # None, or a Damage
-    cdef object _view
-    cdef const uint8_t *_data
-    cdef int64_t _length
-    cdef int64_t _base
     cdef bint _final
     cdef bint _shallow
     cdef int64_t _max_inflated
@@ -47,22 +62,14 @@ cdef class Scan:
     cdef int32_t _index             # the next message's place in the open wrapper
     cdef int64_t _wrapper_start     # offset of the open wrapper
 
-    cdef int _run(self) except -1
-    cdef int _walk_top(self, int64_t *pos) except -1
-    cdef object _open_wrapper(self, int64_t pos)
+    cdef int _run(self, Frame top) except -1
+    cdef int _walk(self, Frame frame) except -1
+    cdef int _count_inside(self, int64_t begin, int64_t end) except -1
+    cdef object _take_wrapper(self, Frame top)
     cdef object _walk_inside(self, list stack)
-    cdef int _walk_frame(self, Frame frame) except -1
-    cdef object _push(self, list stack, const uint8_t *entry, Frame frame)
-    cdef int _take_stored(self, int64_t pos) except -1
-    cdef int _make_room(self, int64_t more) except -1
-    cdef int _leave_plain(self) except -1
-    cdef object _damage(self, int status, const uint8_t *data, int64_t pos, int64_t length)
-    cdef object _next_believed(self, int64_t pos)
-
-
-cdef class Frame:
-    cdef object view
-    cdef const uint8_t *data
-    cdef int64_t length
-    cdef int64_t pos
-    cdef int32_t region
+    cdef object _open(self, list stack, Frame frame, Wrapper *wrapper)
+    cdef int _leave(self, Frame frame) except -1
+    cdef int _take_stored(self, Frame top, Wrapper *wrapper) except -1
+    cdef int _resize(self, int64_t capacity) except -1
+    cdef int _leave_plain(self, Frame top) except -1
+    cdef object _next_believed(self, Frame top)
