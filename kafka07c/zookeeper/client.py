@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from posixpath import dirname
@@ -90,15 +90,19 @@ def connect(
     *,
     session_timeout: float = SESSION_TIMEOUT,
     make_chroot: bool = False,
+    listener: Callable[[str], None] | None = None,
 ) -> KazooClient:
     """A started client of the ZooKeeper at ``hosts`` (``"host:port[,host:port][/chroot]"``); ``stop`` and ``close`` it.
 
     ZooKeeperError when no server answers within ``timeout`` seconds, or the chroot is not there: a misspelt one
     would look like a cluster without brokers. ``make_chroot`` makes it instead. ValueError for a malformed address.
+    ``listener`` is told ``"CONNECTED"``, ``"SUSPENDED"`` and ``"LOST"``, from the start; it must only pass it on.
     """
     servers, chroot = parse_hosts(hosts)
     options = hosts.options() if isinstance(hosts, Access) else {}
     client = KazooClient(servers, timeout=session_timeout, logger=_kazoo_log, **options)
+    if listener is not None:
+        client.add_listener(listener)
     try:
         with explained(hosts, f"connecting (within {timeout:g} s)"):
             client.start(timeout)
