@@ -14,7 +14,9 @@ from kafka07c import build_message_set, cli, errors
 from kafka07c.cli import exit_codes, main, output
 from kafka07c.cli.exit_codes import exit_code
 
-COMMANDS = ("ingest", "cat", "dump", "broker")
+COMMANDS = (
+    "ingest", "cat", "dump", "broker", "topics", "brokers", "groups", "lag", "offsets", "verify-rebalance",
+)  # fmt: skip
 
 
 def segment(folder: Path, *payloads: bytes) -> Path:

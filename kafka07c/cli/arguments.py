@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
     from kafka07c.ranges import Source
 
-__all__ = ["ZOOKEEPER_VARIABLE", "add_command", "add_source", "open_source"]
+__all__ = [
+    "ZOOKEEPER_VARIABLE", "add_command", "add_group", "add_source", "add_zookeeper", "open_source", "zookeeper_of",
+]  # fmt: skip
 
 ZOOKEEPER_VARIABLE = "KAFKA07C_ZOOKEEPER"
 
@@ -67,3 +69,32 @@ def open_source(args: argparse.Namespace) -> Source:
         return ranges.open_source(**given)
     except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+def add_zookeeper(parser: argparse.ArgumentParser) -> None:
+    """The ZooKeeper of a cluster, and ``--json``: for the commands that show what is in it."""
+    parser.add_argument(
+        "--zookeeper",
+        metavar="HOST:PORT[/CHROOT]",
+        help=f"the cluster's ZooKeeper (default: ${ZOOKEEPER_VARIABLE})",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+
+
+def add_group(parser: argparse.ArgumentParser, **options) -> None:
+    """The name of a consumer group; ``options`` are argparse's."""
+    parser.add_argument("-g", "--group", metavar="GROUP", **({"required": True, "help": "the consumer group"} | options))
+
+
+def zookeeper_of(args: argparse.Namespace) -> str:
+    """The address that ``add_zookeeper`` asked for; UsageError when there is none, or it is malformed."""
+    from kafka07c.zookeeper import parse_hosts
+
+    zookeeper = args.zookeeper or os.environ.get(ZOOKEEPER_VARIABLE)
+    if not zookeeper:
+        raise UsageError(f"give --zookeeper (or set {ZOOKEEPER_VARIABLE})")
+    try:
+        parse_hosts(zookeeper)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    return zookeeper

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["json_line", "megabytes_per_second", "note", "payload_fields", "progress_bar", "table"]
+__all__ = ["json_line", "megabytes_per_second", "note", "payload_fields", "print_rows", "progress_bar", "table"]
 
 
 def note(text: str) -> None:
@@ -54,6 +54,21 @@ def _cell(value: object) -> str:
     if value is None:
         return "-"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def print_rows(
+    heads: Sequence[str], rows: Sequence[Sequence[object]], *, left: Sequence[str] = (), as_json: bool = False
+) -> None:
+    """Rows to stdout: a table, its numbers as they can be typed again; or one JSON object per row, with the heads as
+    names (``LOG-END-OFFSET`` is ``log_end_offset``).
+    """
+    if as_json:
+        names = [head.strip("#").lower().replace("-", "_") for head in heads]
+        for row in rows:
+            print(json_line(dict(zip(names, row, strict=True))))
+    else:
+        texts = [[str(value) if isinstance(value, int) else value for value in row] for row in rows]
+        print(table(heads, texts, left=left))
 
 
 @contextmanager
