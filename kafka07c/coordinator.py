@@ -20,12 +20,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
+from kafka07c import metrics as figures
 from kafka07c.assignment import assign
 from kafka07c.cluster import TopicPartition
 from kafka07c.config import ConsumerConfig
 from kafka07c.errors import GroupError, KafkaError
+from kafka07c.metrics import Metrics
 from kafka07c.positions import Position
 from kafka07c.subscription import Subscription
 from kafka07c.zookeeper.client import Access
@@ -43,6 +45,9 @@ _GATHER_SECONDS = (0.05, 0.3)
 
 #: seconds from one look at "do I own what the algorithm says?" to the next, when nothing is known to have changed
 _AUDIT_SECONDS = 10.0
+
+#: seconds to the next try after a failure, doubled each time up to the back-off
+_RETRY_SECONDS = 0.25
 
 #: a member that announces more threads than this is taken for damaged
 _MAX_THREADS = 10_000
@@ -133,7 +138,7 @@ class GroupMember:
         config: ConsumerConfig,
         listener: GroupListener,
         consumer_id: str | None = None,
-        metrics: Any = None,
+        metrics: Metrics | None = None,
     ):
         """Nothing is connected yet. ValueError for a group or consumer id that cannot be a node's name."""
         self.group = check_name(group, "group")
@@ -146,7 +151,11 @@ class GroupMember:
         self._zookeeper = zookeeper
         self._config = config
         self._listener = listener
-        self._metrics = metrics
+        metrics = figures.NONE if metrics is None else metrics
+        self._rebalances = metrics.counter(figures.REBALANCES, group=group)
+        self._failed_rebalances = metrics.counter(figures.FAILED_REBALANCES, group=group)
+        self._without_owner = metrics.counter(figures.SECONDS_WITHOUT_OWNER, group=group)
+        metrics.gauge(figures.GENERATION, group=group).set(lambda: self.generation)
         self._state = State.NEW
         self._events: SimpleQueue[tuple[Event, str]] = SimpleQueue()
         self._nodes: GroupNodes | None = None
@@ -159,6 +168,9 @@ class GroupMember:
         self._blocked: dict[str, str] = {}  # paths of nodes that are in our way -> whose
         self._blocked_since: float | None = None
         self._strays: set[TopicPartition] = set()  # not owned, but their owner nodes may be there and be ours
+        self._failures = 0  # one after the other
+        self._reported = ""
+        self._wanted_since: dict[TopicPartition, float] = {}  # ours by the algorithm, but not yet owned
         self._settled = threading.Event()
 
     # For others
@@ -265,12 +277,9 @@ class GroupMember:
             return None
         try:
             return action(self)
-        except KafkaError as error:
-            self._report(error)
         except Exception as error:  # nothing may end the thread: the member would sit idle for ever
-            _log.exception("group %s: member %s: %s failed", self.group, self.member_id, action.__name__)
-            self._tell(self._listener.on_failed, error)
-        return Event.FAILED
+            self._report(error)
+            return Event.FAILED
 
     def _next_event(self) -> Event:
         while True:
@@ -296,7 +305,11 @@ class GroupMember:
         self._due = time.monotonic() + seconds
 
     def _report(self, error: Exception) -> None:
-        _log.warning("group %s: member %s: %s", self.group, self.member_id, error)
+        self._failed_rebalances.inc()
+        if str(error) != self._reported:  # else it would be said again and again
+            self._reported = str(error)
+            _log.warning("group %s: member %s: %s; trying again", self.group, self.member_id, error,
+                         exc_info=None if isinstance(error, KafkaError) else error)  # fmt: skip
         self._tell(self._listener.on_failed, error)
 
     def _tell(self, method, *arguments) -> None:
@@ -328,22 +341,29 @@ class GroupMember:
         self._plan(0.0)
 
     def _gather(self) -> None:
-        """A change: more of them may come, so wait a little, but count from the first."""
+        """A change: more of them may come, so wait a little, but count from the first. Who deletes a whole group is not
+        done yet when our own node is gone."""
         soon = time.monotonic() + random.uniform(*_GATHER_SECONDS)
         self._due = soon if self._due is None else min(self._due, soon)
 
-    def _again(self) -> None:
-        """Something was in the way: try again, at the latest after the back-off."""
+    def _wait(self) -> None:
+        """Somebody else's node is in the way. It is watched; look again, at the latest, after the back-off."""
         now = time.monotonic()
         self._blocked_since = self._blocked_since or now
         patience = self._config.rebalance_retries * self._config.rebalance_backoff
-        if self._blocked and now - self._blocked_since > patience:
+        if now - self._blocked_since > patience:
             found = ", ".join(f"{path} ({holder})" for path, holder in sorted(self._blocked.items())[:3])
-            self._report(GroupError(f"in the way for more than {patience:g} s: {found}; trying again"))
+            self._report(GroupError(f"in the way for more than {patience:g} s: {found}"))
         self._plan(self._config.rebalance_backoff)
+
+    def _again(self) -> None:
+        """It failed: try again soon, then less and less often."""
+        self._plan(min(_RETRY_SECONDS * 2 ** min(self._failures, 10), self._config.rebalance_backoff))
+        self._failures += 1
 
     def _settle(self) -> None:
         self._blocked, self._blocked_since = {}, None
+        self._failures, self._reported = 0, ""
         self._plan(_AUDIT_SECONDS)
         self._settled.set()
 
@@ -427,6 +447,8 @@ class GroupMember:
 
     def _claim(self, wanted: dict[TopicPartition, int], missing: set[TopicPartition]) -> Event:
         """Claim partitions; ``missing`` are ours already, but somebody deleted their owner nodes."""
+        now = time.monotonic()
+        self._wanted_since = {tp: self._wanted_since.get(tp, now) for tp in wanted}
         self._strays |= wanted.keys() - missing
         held = self._nodes.claim({tp: f"{self.member_id}-{thread}" for tp, thread in wanted.items()})
         if overtaken := missing & held.keys():
@@ -437,11 +459,11 @@ class GroupMember:
         if positions:
             with self._lock:
                 self.generation += 1
-                for tp in positions:
-                    self._owned[tp] = _Owned(wanted[tp], self.generation)
-            self._tell(
-                self._listener.on_assigned, {tp: (wanted[tp], positions[tp]) for tp in sorted(positions)}, self.generation
-            )
+                self._owned |= {tp: _Owned(wanted[tp], self.generation) for tp in positions}
+            self._rebalances.inc()
+            self._without_owner.inc(sum(time.monotonic() - self._wanted_since.pop(tp) for tp in positions))
+            assigned = {tp: (wanted[tp], positions[tp]) for tp in sorted(positions)}
+            self._tell(self._listener.on_assigned, assigned, self.generation)
         self._blocked = {self._nodes.paths.owner(tp): f"held by {owner.thread}" for tp, owner in held.items()}
         return Event.BLOCKED if held else Event.SETTLED
 
@@ -498,7 +520,7 @@ TRANSITIONS: dict[tuple[State, Event], tuple[Callable[[GroupMember], Event | Non
     #
     (_S.JOINING, _E.DUE): (_M._join, _S.JOINING),
     (_S.JOINING, _E.REGISTERED): (_M._registered, _S.UNBALANCED),
-    (_S.JOINING, _E.BLOCKED): (_M._again, _S.JOINING),
+    (_S.JOINING, _E.BLOCKED): (_M._wait, _S.JOINING),
     (_S.JOINING, _E.FAILED): (_M._again, _S.JOINING),
     (_S.JOINING, _E.CHANGED): (_M._gather, _S.JOINING),
     (_S.JOINING, _E.HEARTBEAT): (_M._no_beat, _S.JOINING),
@@ -509,11 +531,11 @@ TRANSITIONS: dict[tuple[State, Event], tuple[Callable[[GroupMember], Event | Non
     #
     (_S.UNBALANCED, _E.DUE): (_M._balance, _S.UNBALANCED),
     (_S.UNBALANCED, _E.SETTLED): (_M._settle, _S.BALANCED),
-    (_S.UNBALANCED, _E.BLOCKED): (_M._again, _S.UNBALANCED),
+    (_S.UNBALANCED, _E.BLOCKED): (_M._wait, _S.UNBALANCED),
     (_S.UNBALANCED, _E.FAILED): (_M._again, _S.UNBALANCED),
     (_S.UNBALANCED, _E.CHANGED): (_M._gather, _S.UNBALANCED),
     (_S.UNBALANCED, _E.HEARTBEAT): (_M._beat, _S.UNBALANCED),
-    (_S.UNBALANCED, _E.UNREGISTERED): (_M._now, _S.JOINING),
+    (_S.UNBALANCED, _E.UNREGISTERED): (_M._gather, _S.JOINING),
     (_S.UNBALANCED, _E.CONNECTED): (None, _S.UNBALANCED),
     (_S.UNBALANCED, _E.DISCONNECTED): (_M._suspend, _S.SUSPENDED),
     (_S.UNBALANCED, _E.SESSION_LOST): (_M._expire, _S.EXPIRED),
@@ -521,11 +543,11 @@ TRANSITIONS: dict[tuple[State, Event], tuple[Callable[[GroupMember], Event | Non
     #
     (_S.BALANCED, _E.DUE): (_M._balance, _S.BALANCED),  # the audit: a round that should find nothing to do
     (_S.BALANCED, _E.SETTLED): (_M._settle, _S.BALANCED),
-    (_S.BALANCED, _E.BLOCKED): (_M._again, _S.UNBALANCED),
+    (_S.BALANCED, _E.BLOCKED): (_M._wait, _S.UNBALANCED),
     (_S.BALANCED, _E.CHANGED): (_M._gather, _S.UNBALANCED),
     (_S.BALANCED, _E.HEARTBEAT): (_M._beat, _S.BALANCED),
     (_S.BALANCED, _E.FAILED): (_M._again, _S.UNBALANCED),
-    (_S.BALANCED, _E.UNREGISTERED): (_M._now, _S.JOINING),
+    (_S.BALANCED, _E.UNREGISTERED): (_M._gather, _S.JOINING),
     (_S.BALANCED, _E.CONNECTED): (None, _S.BALANCED),
     (_S.BALANCED, _E.DISCONNECTED): (_M._suspend, _S.SUSPENDED),
     (_S.BALANCED, _E.SESSION_LOST): (_M._expire, _S.EXPIRED),

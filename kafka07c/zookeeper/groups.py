@@ -31,14 +31,15 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from posixpath import dirname
 from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
     BadVersionError,
+    ConnectionLoss,
     KazooException,
     NodeExistsError,
     NoNodeError,
@@ -182,8 +183,12 @@ def read_offsets(client: KazooClient, group: str) -> dict[TopicPartition, Positi
     paths = GroupPaths(group)
     offsets = _read_tree(client, paths.offsets)
     inner = _read(client, [paths.inner(tp) for tp in offsets])
-    positions = {tp: _position(paths.offset(tp), *node, *inner.get(paths.inner(tp), ())) for tp, node in offsets.items()}
-    return {tp: position for tp, position in positions.items() if position is not None}
+    positions = {}
+    for tp, (data, stat) in offsets.items():
+        position = _position(paths.offset(tp), data, stat, *inner.get(paths.inner(tp), ()))
+        if position is not None:
+            positions[tp] = position
+    return positions
 
 
 def _read_tree(client: KazooClient, root: str) -> dict[TopicPartition, tuple[bytes | None, ZnodeStat]]:
@@ -218,13 +223,17 @@ _EXPECTED = (NoNodeError, NodeExistsError, BadVersionError)
 
 def _answers(questions: Mapping[Any, Any], expected: tuple[type[Exception], ...] = _EXPECTED) -> dict:
     """What each question that is on its way got: an answer, or one of the ``expected`` errors. Others are raised."""
-    answers = {}
+    answers, deadline = {}, time.monotonic() + CONNECT_TIMEOUT
     for key, question in questions.items():
         try:
-            answers[key] = _first_error(question.get(timeout=CONNECT_TIMEOUT))
+            answers[key] = _answer(question, deadline)
         except expected as error:
             answers[key] = error
     return answers
+
+
+def _answer(question: Any, deadline: float) -> Any:
+    return _first_error(question.get(timeout=max(0.0, deadline - time.monotonic())))
 
 
 def _first_error(answer: Any) -> Any:
@@ -237,7 +246,9 @@ def _first_error(answer: Any) -> Any:
         if isinstance(result, Exception) and not isinstance(result, (RolledBackError, RuntimeInconsistency))
     ]
     for number, error in errors:
-        raise error if number == len(answer) - 1 else _GuardError(f"check {number} of the transaction failed") from error
+        if number < len(answer) - 1:
+            raise _GuardError(f"check {number} of the transaction failed") from error
+        raise error
     return answer[-1]
 
 
@@ -369,10 +380,10 @@ class _Offsets:
 
     def _try_to_write(self, positions, written: Written, guards, is_ours) -> dict[TopicPartition, Position]:
         """Those that have to be tried again, after a conflict that was none of substance."""
-        again = {}
+        again, deadline = {}, time.monotonic() + CONNECT_TIMEOUT
         for tp, question in [(tp, self._submit(tp, positions[tp], guards)) for tp in positions]:
             try:
-                answer = _first_error(question.get(timeout=CONNECT_TIMEOUT))
+                answer = _answer(question, deadline)
             except _GuardError:
                 written.refused.add(tp)
             except _EXPECTED:
@@ -383,7 +394,7 @@ class _Offsets:
                 version = answer.version if isinstance(answer, ZnodeStat) else 0
                 self._known[tp] = _Known(version, _offset_data(positions[tp]))
         try:
-            return {tp: position for tp, position in again.items() if self._may_try_again(tp, position, written, is_ours)}
+            return {tp: again[tp] for tp in again if self._may_try_again(tp, again[tp], written, is_ours)}
         except (KazooException, KazooTimeoutError) as error:
             written.failed |= {tp: error for tp in again.keys() - written.moved.keys() - written.refused}
             return {}
@@ -612,7 +623,8 @@ class GroupNodes:
     def is_registered(self) -> bool:
         """Whether our id is there, in the session that we registered in."""
         with self._explained("looking after the id"):
-            stat = self._client.exists_async(self.paths.member(self.member_id), self._watch).get(timeout=CONNECT_TIMEOUT)
+            path = self.paths.member(self.member_id)
+            stat = self._client.exists_async(path, self._watch).get(timeout=CONNECT_TIMEOUT)
             return stat is not None and stat.ephemeralOwner == self.session
 
     def _has_transactions(self) -> bool:
@@ -768,8 +780,12 @@ class GroupNodes:
         stat = self._client.exists_async(self.paths.owner(tp)).get(timeout=CONNECT_TIMEOUT)
         return stat is not None and stat.ephemeralOwner == self.session
 
-    def _explained(self, doing: str):
-        return explained(self.hosts, f"group {self.paths.group}: {doing}")
+    @contextmanager
+    def _explained(self, doing: str) -> Iterator[None]:
+        with explained(self.hosts, f"group {self.paths.group}: {doing}"):
+            if not self._client.connected:
+                raise ConnectionLoss  # kazoo would keep the question until it is connected, or the session over
+            yield
 
 
 def _owner(data: bytes | None, stat: ZnodeStat) -> Owner:
