@@ -18,23 +18,32 @@ except ModuleNotFoundError as error:
         ) from error
     raise
 from kafka07c.cluster import Cluster, TopicPartition
+from kafka07c.config import ConsumerConfig
+from kafka07c.consumer import Consumer
+from kafka07c.positions import Position
 from kafka07c.protocol import EARLIEST, LATEST, FetchRequest, ProduceRequest
 from kafka07c.segments import Log
 from kafka07c.simple import SimpleConsumer, SyncProducer
+from kafka07c.subscription import Blacklist, Whitelist
 
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "Blacklist",
     "Cluster",
     "Codec",
+    "Consumer",
+    "ConsumerConfig",
     "FetchRequest",
     "Log",
     "Message",
     "MessageSet",
+    "Position",
     "ProduceRequest",
     "SimpleConsumer",
     "SyncProducer",
     "TopicPartition",
+    "Whitelist",
     "__version__",
     "build_message_set",
     "crc32",

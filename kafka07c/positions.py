@@ -80,26 +80,29 @@ class Progress:
     """How far the application is in one partition, over all its handouts that are not yet done with.
 
     ``handed`` and ``completed`` are positions, None as long as nobody knows where the partition begins: where to go on
-    after what was handed out, and after that part of it which the application has come back from. ``committed`` is what
-    the group's offset is known to be. ``generation`` tells the chunks that belong here from those asked for earlier.
+    after what was handed out, and after that part of it which the application has come back from. ``origin`` is where
+    it began here. ``committed`` is what the group's offset is known to be, ``generation`` tells the chunks that belong
+    here from those asked for earlier.
     """
 
-    __slots__ = ("_handouts", "_start", "committed", "generation")
+    __slots__ = ("_by_hand", "_handouts", "_reset", "_start", "committed", "generation", "origin")
 
     def __init__(self, start: Position | None, generation: int, committed: Position | None = None):
-        self._start = start
-        self._handouts: tuple[Handout, ...] = ()  # replaced, never changed
-        self.generation = generation
         self.committed = committed
+        self._begin(start, generation)
 
-    @property
-    def handouts(self) -> tuple[Handout, ...]:
-        """Those that are not done with, in the order of the log."""
-        return self._handouts
+    def _begin(self, start: Position | None, generation: int) -> None:
+        self.origin = self._start = start
+        self.generation = generation
+        self._handouts: tuple[Handout, ...] = ()  # replaced, never changed
+        self._by_hand: Position | None = None
+        self._reset: Position | None = None
 
     @property
     def handed(self) -> Position | None:
         """Where to go on after what was handed out."""
+        if self._reset is not None:
+            return self._reset
         handouts = self._handouts
         for handout in handouts:
             if handout.handed < handout.count:
@@ -108,36 +111,61 @@ class Progress:
 
     @property
     def completed(self) -> Position | None:
-        """Where to go on after what was handed out and come back for more."""
+        """Where to go on after what was handed out and come back for more, or committed by hand."""
+        if self._reset is not None:
+            return self._reset
         handouts = self._handouts
+        found = handouts[-1].end if handouts else self._start
         for handout in handouts:
             if handout.back < handout.count:
-                return handout.position(handout.back)
-        return handouts[-1].end if handouts else self._start
+                found = handout.position(handout.back)
+                break
+        by_hand = self._by_hand
+        return found if by_hand is None or found is None else max(found, by_hand)
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to hand out of what is here."""
+        return all(handout.finished for handout in self._handouts)
 
     def add(self, handout: Handout) -> None:
         """These messages come next."""
-        self._handouts += (handout,)
+        if self._reset is None:
+            self._handouts += (handout,)
+            return
+        if handout.start == self._reset:
+            self.void()
+            self._handouts = (handout,)
+            self._by_hand = self._reset = None
+        # else it is from before the reset: it is handed out, but no position after it means anything any more
 
-    def come_back(self) -> list[Handout]:
-        """The application has come back for more; the handouts that are done with by that."""
-        done = []
-        for handout in self._handouts:
+    def come_back(self) -> None:
+        """The application has come back for more: what was handed out is handled."""
+        handouts = self._handouts
+        done = 0
+        for handout in handouts:
             handout.back = handout.handed
             if not handout.finished:
                 break
-            done.append(handout)
+            done += 1
         if done:
-            self._start = done[-1].end  # before the next line: who asks meanwhile finds the one or the other
-            self._handouts = self._handouts[len(done) :]
-        return done
+            self._start = handouts[done - 1].end  # before the next line: who asks meanwhile finds the one or the other
+            self._handouts = handouts[done:]
+
+    def commit(self, position: Position, *, by_hand: bool) -> None:
+        """The group's offset is ``position`` now; ``by_hand``: because the application says so, come back or not."""
+        self.committed = position
+        if by_hand:
+            self._by_hand = position
 
     def restart(self, start: Position | None, generation: int) -> None:
         """Go on elsewhere: what there is of handouts is void."""
         self.void()
-        self._start = start
-        self.generation = generation
-        self._handouts = ()
+        self._begin(start, generation)
+
+    def reset(self, position: Position) -> None:
+        """The log no longer has the offset where this would go on: it goes on at ``position``, once that is fetched."""
+        self.origin = self._reset = position
 
     def void(self) -> None:
         """Nothing more is handed out of what there is; how far it came can still be asked."""

@@ -1,0 +1,181 @@
+"""Streams of messages: what one thread of the application takes from, and what counts as handled of it."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from time import monotonic
+
+from kafka07c._views import Message, MessageSet
+from kafka07c.chunks import ChunkQueue
+from kafka07c.cluster import TopicPartition
+from kafka07c.errors import KafkaError
+from kafka07c.positions import Handout
+from kafka07c.reader import Reader, Taken
+
+__all__ = ["MessageStream"]
+
+#: seconds between two looks at what no queue tells: that the consumer was closed, or may go on
+_TICK = 0.05
+
+
+class MessageStream:
+    """Messages of the partitions that are on this stream, each with its topic, broker and partition; for one thread.
+
+    ::
+
+        for message in stream:
+            handle(message)
+
+    Each partition's messages come in order, and a partition is on one stream only. Iteration waits for messages; it
+    ends when the consumer is closed, or no message came for ``consumer.timeout.ms``, or with ``until_end`` when all is read.
+    It can then be begun again. :meth:`batches` gives whole message sets instead. A message counts as handled once
+    the thread asks for the next one; see :class:`~kafka07c.consumer.Consumer` for what that means to commits.
+
+    Iterating raises the error of a partition, where the policy is to raise: once, after the messages before it. Iterate
+    again for those of all other partitions; ``seek`` lets the damaged one go on.
+    """
+
+    def __init__(self, reader: Reader):
+        self.queue = ChunkQueue(reader.config.queue_bytes)
+        self._reader = reader
+        self._unfinished: deque[Taken] = deque()  # in the order in which they came
+        self._finished: list[Taken] = []  # handed out to the last message, and not come back for yet
+        self._errors: deque[KafkaError] = deque()
+        self._iteration: Iterator[Message] | None = None
+        self._thread: int | None = None
+
+    @property
+    def is_this_threads(self) -> bool:
+        """Whether the calling thread is the one that took from the stream last."""
+        return self._thread == threading.get_ident()
+
+    def __iter__(self) -> Iterator[Message]:
+        if self._iteration is None:
+            self._iteration = self._messages()
+        return self._iteration
+
+    def __next__(self) -> Message:
+        return next(iter(self))
+
+    def batches(self) -> Iterator[MessageSet]:
+        """Whole message sets, never empty, as they were fetched: each is of one partition and says which.
+
+        A set that was begun message by message goes on with the next stored entry. Of a wrapper that was begun all
+        messages come again: a set has whole entries.
+        """
+        while (taken := self._next()) is not None:
+            messages = _rest(taken.handout, self._reader.config.shallow)
+            taken.handout.handed = taken.handout.count
+            self._move_on(taken)
+            yield messages
+
+    def poll(self, timeout: float, max_messages: int) -> dict[TopicPartition, list[Message]]:
+        """What is here, up to so many messages; waits up to ``timeout`` seconds for the first."""
+        polled: dict[TopicPartition, list[Message]] = {}
+        taken = self._next(timeout)
+        while taken is not None:
+            handout = taken.handout
+            messages = handout.messages[handout.handed : handout.handed + max_messages]
+            handout.handed += len(messages)
+            polled.setdefault(taken.chunk.tp, []).extend(messages)
+            max_messages -= len(messages)
+            self._move_on(taken)
+            if not max_messages:
+                break
+            taken = self._first_live()
+            while taken is None and self._take(0.0):
+                taken = self._first_live()
+        return polled
+
+    def _messages(self) -> Iterator[Message]:
+        try:
+            while (taken := self._next()) is not None:
+                handout, lease = taken.handout, self._reader.lease
+                messages, count = handout.messages, handout.count
+                # All that is done per message. Live is asked first: what is handed out after that, while another thread
+                # gives the partition up, is not in what that one commits.
+                while handout.live and (i := handout.handed) < count and monotonic() < lease.may_deliver_until:
+                    handout.handed = i + 1
+                    yield messages[i]
+                    handout.back = handout.handed
+                self._move_on(taken)
+        finally:
+            self._iteration = None
+
+    def _next(self, timeout: float | None = None) -> Taken | None:
+        """Come back for more, and wait for something to hand out; None when there is none in time, or will be none."""
+        reader = self._reader
+        if timeout is None and reader.config.consumer_timeout_ms >= 0:
+            timeout = reader.config.consumer_timeout_ms / 1000
+        deadline = None if timeout is None else monotonic() + timeout
+        self._thread = threading.get_ident()
+        while True:
+            self._come_back()
+            if self._errors:
+                raise copy.copy(self._errors.popleft())
+            if reader.closed:
+                return None
+            if (taken := self._first_live()) is not None:
+                return taken
+            if reader.until_end and reader.at_end:
+                return None
+            left = _TICK if deadline is None else max(0.0, min(_TICK, deadline - monotonic()))
+            if reader.waiting:
+                time.sleep(left)
+            elif self._take(left):
+                continue
+            if deadline is not None and monotonic() >= deadline:
+                return None
+
+    def _first_live(self) -> Taken | None:
+        if self._reader.waiting:
+            return None
+        for taken in list(self._unfinished):
+            if taken.handout.live:
+                return taken
+            if taken.handout.gone:
+                self._unfinished.remove(taken)
+        return None
+
+    def _take(self, timeout: float) -> bool:
+        """Take the next chunk out of the queue, of use or not; False when none came within ``timeout`` seconds."""
+        chunk = self.queue.get(timeout)
+        taken = None if chunk is None else self._reader.accept(chunk)
+        if taken is not None:
+            (self._finished if taken.handout.finished else self._unfinished).append(taken)
+        return chunk is not None
+
+    def _move_on(self, taken: Taken) -> None:
+        """If all of it is handed out, there is no more to it but to come back for it."""
+        if taken.handout.finished and not taken.handout.gone and taken in self._unfinished:
+            self._unfinished.remove(taken)
+            self._finished.append(taken)
+
+    def _come_back(self) -> None:
+        for taken in {id(each.assigned): each for each in (*self._finished, *self._unfinished)}.values():
+            taken.assigned.progress.come_back()
+        finished, self._finished = self._finished, []
+        for taken in finished:
+            error = self._reader.done(taken)
+            if error is not None:
+                self._errors.append(error)
+
+
+def _rest(handout: Handout, shallow: bool) -> MessageSet:
+    """The messages not handed out yet, from the start of an entry on, without an error at the end."""
+    messages = handout.messages
+    if not handout.handed:
+        return messages if messages.error is None else messages.good()
+    offset = messages[handout.handed].offset
+    return MessageSet(
+        messages.data[offset - messages.base_offset : messages.valid_bytes],
+        offset,
+        topic=messages.topic,
+        broker=messages.broker,
+        partition=messages.partition,
+        shallow=shallow,
+    )
