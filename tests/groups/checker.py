@@ -20,7 +20,7 @@ from kafka07c.cluster import TopicPartition
 from kafka07c.segments import find_logs
 
 #: faults after which the partitions of the member need a new owner
-OWNER_GONE = {"kill -9", "leave", "stop past the session", "session expiry"}
+OWNER_GONE = {"kill -9", "leave", "stop past the session", "cut off past the session", "session expiry"}
 
 #: ZooKeeper's log has whole ms, cut off; members stamp what they were given after they were given it
 _CLOCK = 0.002

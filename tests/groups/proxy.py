@@ -91,9 +91,9 @@ class Proxy:
         """What happens to the next connections, one after the other; after those nothing happens."""
         self._plans.extend(plans)
 
-    @property
-    def plans_left(self) -> int:
-        return len(self._plans)
+    def forget_plans(self) -> None:
+        """Nothing happens to connections to come."""
+        self._plans.clear()
 
     def hold(self) -> None:
         """Let nothing through, in neither direction; connections stay open, and new ones are accepted."""

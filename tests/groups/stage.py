@@ -1,0 +1,470 @@
+"""A group on a cluster of its own: brokers, a producer and members as processes, and all that can be done to them.
+
+::
+
+    with ZooKeeper(tick_ms=200) as zookeeper, Stage(zookeeper, "g1", seed=7) as stage:
+        first, second = stage.join(), stage.join(mode="batches")
+        stage.wait_settled()
+        stage.kill(first)
+        stage.wait_settled()
+        verdict = stage.finish()
+
+The processes end with this one, however it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
+
+from groups import history
+from groups.checker import Verdict, check, read_logs
+from groups.proxy import Proxy
+from groups.transactions import member_of, observe, read_changes
+from kafka07c import Cluster, Log, SyncProducer, TopicPartition
+from kafka07c.assignment import assign
+from kafka07c.errors import KafkaError
+from kafka07c.segments import find_logs
+from kafka07c.subscription import Subscription
+from kafka07c.testing import ZooKeeper, free_ports, start_process
+from kafka07c.zookeeper import connect
+from kafka07c.zookeeper.groups import GroupPaths, make_member_id, read_members, read_offsets, read_owners
+
+_TESTS = Path(__file__).parent.parent
+_PATIENCE = 60.0
+_HOST = "127.0.0.1"
+_BEHIND_PROXY = "127.0.0.2"  # the same port as the proxy's, on another address of this machine
+
+#: nothing here has to survive the machine, and every flush of a broker is an fsync
+_SCRATCH = "/dev/shm" if os.path.isdir("/dev/shm") else None
+
+
+class StageError(AssertionError):
+    """Something did not come about in time."""
+
+
+@dataclass
+class Member:
+    """One consumer in a process, which may have several."""
+
+    name: str
+    process: subprocess.Popen
+    proxy: Proxy | None = None  # between it and ZooKeeper
+
+    @property
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
+
+class BrokerProcess:
+    """``kafka07c broker`` on a log directory, behind a proxy or not."""
+
+    def __init__(self, stage: Stage, number: int, partitions: int, proxied: bool):
+        self.number = number
+        self.partitions = partitions
+        self.log_dir = stage.folder / f"broker-{number}"
+        self.port = 0
+        self.proxy: Proxy | None = None
+        self._stage = stage
+        self._process: subprocess.Popen | None = None
+        if proxied:
+            self.proxy = Proxy(_BEHIND_PROXY, 0, on_fault=lambda plan: stage.note_fault(plan.kind, f"broker {number}"))
+            self.port = self.proxy.port
+            self.proxy.target = (_BEHIND_PROXY, self.port)
+
+    def start(self, *, new_port: bool = False) -> None:
+        """Start it, on its old port unless a new one is wanted, and wait until it is registered and listens."""
+        if new_port and self.proxy is None:
+            self.port = free_ports(1)[0]
+        command = [
+            sys.executable, "-m", "kafka07c", "broker", "--id", str(self.number), "--log-dir", self.log_dir,
+            "--port", str(self.port), "--partitions", str(self.partitions), "--zookeeper", self._stage.zookeeper,
+            "--host", _BEHIND_PROXY if self.proxy else _HOST,
+        ]  # fmt: skip
+        properties = {
+            "hostname": _HOST, "log.flush.interval": 20, "log.default.flush.scheduler.interval.ms": 50,
+            "log.file.size": 1_000_000, "zk.sessiontimeout.ms": self._stage.session_ms,
+            "zk.connectiontimeout.ms": 30_000,
+        }  # fmt: skip
+        for name, value in properties.items():
+            command += ["--property", f"{name}={value}"]
+        self._process = self._stage.start(f"broker-{self.number}", command, stdout=subprocess.PIPE, text=True)
+        listening = self._process.stdout.readline()
+        self._process.stdout.close()
+        if not listening:
+            raise StageError(f"broker {self.number} did not start:\n{self._stage.told(f'broker-{self.number}')}")
+        self.port = int(listening.rpartition(":")[2])
+
+    def signal(self, number: int) -> None:
+        os.kill(self._process.pid, number)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+class Stage:
+    """All of one group. ``name`` is the chroot's and the group's; ``session`` the members' session time-out.
+
+    ``brokers`` have ``partitions`` each of all ``topics``; with ``proxied`` their clients come to them through proxies.
+    ``rate``: messages each second. A context manager; :meth:`finish` ends the run and checks it.
+    """
+
+    def __init__(
+        self,
+        zookeeper: ZooKeeper,
+        name: str,
+        *,
+        seed: int,
+        session: float = 2.0,
+        brokers: int = 2,
+        partitions: int = 3,
+        topics: Iterable[str] = ("clicks",),
+        proxied: bool = False,
+        rate: float = 100.0,
+    ):
+        self.random = random.Random(f"{seed} {name}")
+        self.group = name
+        self.zookeeper = f"{zookeeper.address}/{name}"
+        self.session = session
+        self.session_ms = round(session * 1000)
+        self.topics = list(topics)
+        self.members: dict[str, Member] = {}
+        self.folder = Path(tempfile.mkdtemp(prefix=f"kafka07c-{name}-", dir=_SCRATCH))
+        self.settling: list[float] = []  # seconds from a change to owners as the algorithm says
+        self.servers = zookeeper
+        self._rate = rate
+        self._started = 0
+        self._undo = ExitStack()
+        self._undo.callback(self._clean_up)
+        self._processes: list[subprocess.Popen] = []
+        self._producers: list[subprocess.Popen] = []
+        self._history = self.folder / "history"
+        self._history.mkdir()
+        self._faults = history.Writer(self._history, "stage")
+        self._faults_lock = threading.Lock()
+        self.faults = 0
+        self.brokers = [BrokerProcess(self, number, partitions, proxied) for number in range(brokers)]
+        self._client: KazooClient | None = None
+
+    # beginning and end
+
+    def __enter__(self) -> Stage:
+        try:
+            self._client = connect(self.zookeeper, _PATIENCE, session_timeout=10.0, make_chroot=True)
+            self._undo.callback(self._disconnect)
+            for broker in self.brokers:
+                broker.start()
+                for topic in self.topics:
+                    self.make_topic(topic, broker)
+            self.cluster = self._undo.enter_context(Cluster(self.zookeeper, live=True))
+            self.produce(self.topics, self._rate)
+        except BaseException:
+            self._undo.close()
+            raise
+        return self
+
+    def __exit__(self, *exc_info) -> None:
+        self._undo.close()
+
+    def _disconnect(self) -> None:
+        self._client.stop()
+        self._client.close()
+
+    def _clean_up(self) -> None:
+        for broker in self.brokers:
+            if broker.proxy is not None:
+                broker.proxy.close()
+        for process in self._processes:
+            process.kill()
+            process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start(self, name: str, command: list, **options) -> subprocess.Popen:
+        """A process whose standard error goes to a file of its own."""
+        environment = os.environ | {"PYTHONPATH": str(_TESTS)}
+        with (self.folder / f"{name}.log").open("ab") as log:
+            process = start_process(command, stdin=subprocess.DEVNULL, stderr=log, env=environment, **options)
+        self._processes.append(process)
+        return process
+
+    def told(self, name: str) -> str:
+        """The end of what a process had to say."""
+        return (self.folder / f"{name}.log").read_text(errors="replace")[-3000:]
+
+    # brokers, topics, records
+
+    def make_topic(self, topic: str, broker: BrokerProcess) -> None:
+        with SyncProducer(_HOST, broker.port) as producer:
+            producer.send(topic, 0, [])
+
+    def produce(self, topics: Iterable[str], rate: float) -> None:
+        """Start a producer for these topics."""
+        name = self._name("producer")
+        command = [
+            sys.executable, "-m", "groups.producer", "--history", self._history, "--name", name, "--zookeeper",
+            self.zookeeper, "--topics", ",".join(topics), "--rate", str(rate), "--seed", str(self.random.randrange(2**32)),
+        ]  # fmt: skip
+        self._producers.append(self.start(name, command))
+
+    def _name(self, kind: str) -> str:
+        self._started += 1
+        # as strings they sort in no particular order, so that newcomers come before, between and after the others
+        return f"{kind}-{self.random.randrange(0x1000):03x}-{self._started}"
+
+    # members
+
+    def join(self, **options: object) -> Member:
+        """A process with a new member; ``options`` are those of :mod:`groups.member`."""
+        return self.join_many(1, **options)[0]
+
+    def join_behind_proxy(self, **options: object) -> Member:
+        """A new member that has a proxy of its own between it and ZooKeeper (which is one server)."""
+        host, _, port = self.servers.address.rpartition(":")
+        proxy = Proxy(host, int(port))
+        self._undo.callback(proxy.close)
+        member = self.join(zookeeper=f"{_HOST}:{proxy.port}/{self.group}", **options)
+        member.proxy = proxy
+        return member
+
+    def join_many(self, count: int, **options: object) -> list[Member]:
+        """A process with ``count`` new members."""
+        names = [self._name("member") for _ in range(count)]
+        if "pattern" not in options:
+            options.setdefault("topics", ",".join(self.topics))
+        command = [
+            sys.executable, "-m", "groups.member", "--history", self._history, "--names", ",".join(names),
+            "--group", self.group, "--session-ms", str(self.session_ms),
+        ]  # fmt: skip
+        options.setdefault("zookeeper", self.zookeeper)
+        for option, value in options.items():
+            command += [f"--{option.replace('_', '-')}", str(value)]
+        process = self.start(names[0], command)
+        joined = [Member(name, process) for name in names]
+        self.members |= {member.name: member for member in joined}
+        return joined
+
+    def note_fault(self, kind: str, target: str) -> None:
+        with self._faults_lock:
+            self.faults += 1
+        self._faults.write("fault", kind=kind, target=target)
+
+    def kill(self, member: Member) -> None:
+        """``kill -9``."""
+        self.kill_many([member])
+
+    def kill_many(self, members: list[Member]) -> None:
+        """``kill -9`` of the one process in which they all are."""
+        for member in members:
+            self.note_fault("kill -9", member.name)
+            del self.members[member.name]
+        members[0].process.kill()
+        members[0].process.wait()
+
+    def leave(self, member: Member) -> None:
+        """It closes its consumer and ends, meanwhile."""
+        self.note_fault("leave", member.name)
+        member.process.terminate()
+        del self.members[member.name]
+
+    def stop(self, member: Member, seconds: float) -> None:
+        """SIGSTOP, and SIGCONT after so long. Stopped past its session, it is out of the group in between."""
+        past = seconds > self._past_session
+        self.note_fault("stop past the session" if past else "stop", member.name)
+        member.process.send_signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        member.process.send_signal(signal.SIGCONT)
+
+    def cut_off(self, member: Member, seconds: float) -> None:
+        """Nothing goes between the member and ZooKeeper for so long, and no connection is closed."""
+        past = seconds > self._past_session
+        self.note_fault("cut off past the session" if past else "cut off", member.name)
+        member.proxy.hold()
+        time.sleep(seconds)
+        member.proxy.let_go()
+
+    @property
+    def _past_session(self) -> float:
+        """Seconds after which ZooKeeper has ended a silent session for certain: it looks once in a tick."""
+        return self.session + 2 * self.servers._tick_ms / 1000
+
+    def expire(self, member: Member) -> None:
+        """End the session of a member that is alive: a second client says good-bye in its name."""
+        session = self._session_of(member)
+        if session is None:
+            return  # it is about to register
+        self.note_fault("session expiry", member.name)
+        credentials = session, session_password(session)
+        impostor = KazooClient(self.servers.address, client_id=credentials, timeout=self.session)
+        try:
+            impostor.start(_PATIENCE)
+        finally:
+            impostor.stop()
+            impostor.close()
+
+    def member_of(self, thread: str) -> Member:
+        """Whose thread it is."""
+        return self.members[member_of(thread, self.group)]
+
+    def _session_of(self, member: Member) -> int | None:
+        stat = self._client.exists(GroupPaths(self.group).member(make_member_id(self.group, member.name)))
+        return None if stat is None else stat.ephemeralOwner
+
+    # what has come about
+
+    def wait_settled(self, seconds: float = _PATIENCE) -> float:
+        """Wait until the owners are what the algorithm says for all members that run; the seconds that it took."""
+        started = time.monotonic()
+        self._wait(self.is_settled, seconds, self._unsettled)
+        self.settling.append(time.monotonic() - started)
+        return self.settling[-1]
+
+    def wait_for_topics(self, partitions: Mapping[str, int]) -> None:
+        """Wait until ZooKeeper has the topics, with so many partitions each."""
+
+        def are_there() -> bool:
+            return all(len(self.cluster.partitions(topic)) == count for topic, count in partitions.items())
+
+        self._wait(are_there, _PATIENCE, lambda: f"topics are {self.cluster.topics}, not {dict(partitions)}")
+
+    def _wait(self, condition: Callable[[], bool], seconds: float, what: Callable[[], str]) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            for member in self.members.values():
+                if not member.is_running:
+                    raise StageError(f"{member.name} ended by itself:\n{self.told(member.name)}")
+            if time.monotonic() > deadline:
+                raise StageError(f"waited {seconds:g} s in vain: {what()}")
+            time.sleep(0.05)
+
+    def is_settled(self) -> bool:
+        try:
+            return self.wanted_owners() == self.owners()
+        except (KafkaError, KazooException, TimeoutError):
+            return False  # ZooKeeper is busy electing
+
+    def owners(self) -> dict[TopicPartition, str]:
+        """The thread that owns each partition."""
+        return {tp: owner.thread for tp, owner in read_owners(self._client, self.group).items()}
+
+    def wanted_owners(self) -> dict[TopicPartition, str] | None:
+        """The same as the algorithm has it; None while other members are registered than those that run."""
+        members = read_members(self._client, self.group)
+        if members.keys() != {make_member_id(self.group, name) for name in self.members}:
+            return None
+        subscriptions = {member: Subscription.decode(data) for member, data in members.items()}
+        wanted = {}
+        for topic in self.cluster.topics:
+            partitions = {tp.name: tp for tp in self.cluster.partitions(topic)}
+            threads = [f"{member}-{n}" for member, each in subscriptions.items() for n in range(each.threads_for(topic))]
+            for thread, names in assign(partitions, threads).items():
+                wanted |= {partitions[name]: thread for name in names}
+        return wanted
+
+    def _unsettled(self) -> str:
+        try:
+            wanted, owners = self.wanted_owners(), self.owners()
+        except (KafkaError, KazooException) as error:
+            return f"the group is not balanced, and cannot be read: {error}"
+        if wanted is None:
+            return f"members are {sorted(read_members(self._client, self.group))}, not {sorted(self.members)}"
+        differing = {str(tp): (wanted.get(tp), owners.get(tp)) for tp in wanted.keys() | owners.keys()}
+        return f"owners wanted, and found: { {tp: pair for tp, pair in differing.items() if pair[0] != pair[1]} }"
+
+    def is_drained(self) -> bool:
+        """Whether all that is in the logs is committed."""
+        try:
+            committed = read_offsets(self._client, self.group)
+        except (KafkaError, KazooException, TimeoutError):
+            return False
+        return all(self._is_committed(committed, tp, end) for tp, end in self._log_ends().items())
+
+    @staticmethod
+    def _is_committed(committed, tp: TopicPartition, end: int) -> bool:
+        return end == (committed[tp].offset if tp in committed else 0)
+
+    def _log_ends(self) -> dict[TopicPartition, int]:
+        ends = {}
+        for broker in self.brokers:
+            for directory in find_logs(broker.log_dir):
+                log = Log(directory)
+                ends[TopicPartition(log.topic, broker.number, log.partition)] = log.flushed_offset
+        return ends
+
+    def _undrained(self) -> str:
+        committed = read_offsets(self._client, self.group)
+        ends = self._log_ends()
+        behind = {str(tp): (committed.get(tp), end) for tp, end in ends.items() if not self._is_committed(committed, tp, end)}
+        return f"committed, and the log's end: {behind}"
+
+    def finish(self, *, new_owner: float | None = None) -> Verdict:
+        """End the producers, let the members read all there is, end them, and check what has happened.
+
+        ``new_owner``: see :func:`groups.checker.check`.
+        """
+        for producer in self._producers:
+            producer.terminate()
+            producer.wait(_PATIENCE)
+        late: str | None = None
+        try:
+            self._wait(self.is_drained, _PATIENCE, self._undrained)
+        except StageError as error:
+            late = str(error)
+        for member in self.members.values():
+            member.process.terminate()
+        for member in list(self.members.values()):
+            try:
+                member.process.wait(_PATIENCE)
+            except subprocess.TimeoutExpired:
+                late = f"{member.name} does not end:\n{self.told(member.name)}"
+        self.members.clear()
+        for broker in self.brokers:
+            broker.kill()
+        verdict = self.verdict(new_owner=new_owner)
+        if late is not None:
+            verdict.violations["not in time"].append(late)
+        return verdict
+
+    def keep(self, folder: Path) -> None:
+        """Copy history, logs, what the processes said, and ZooKeeper's transactions, for somebody to look at."""
+        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
+        for number, node in enumerate(self.servers._nodes):
+            shutil.copytree(node.folder, folder / f"zookeeper-{number}", dirs_exist_ok=True)
+
+    def verdict(self, *, new_owner: float | None = None) -> Verdict:
+        logs = {}
+        for broker in self.brokers:
+            logs |= read_logs(broker.log_dir, broker.number)
+        changes = read_changes(node.folder for node in self.servers._nodes)
+        events = history.read(self._history) + observe(changes, self.group, f"/{self.group}")
+        events.sort(key=lambda event: event.at)
+        return check(events, logs, session=self.session, new_owner=new_owner)
+
+
+def session_password(session: int) -> bytes:
+    """The password of a session: ZooKeeper's servers work it out of the id (``ZooKeeperServer.generatePasswd``).
+
+    It is what ``java.util.Random`` gives for a seed of the id and a constant.
+    """
+    mask = (1 << 48) - 1
+    state = (session ^ 0xB3415C00 ^ 0x5DEECE66D) & mask
+    password = b""
+    for _ in range(4):
+        state = (state * 0x5DEECE66D + 0xB) & mask
+        password += (state >> 16 & 0xFFFFFFFF).to_bytes(4, "little")
+    return password
