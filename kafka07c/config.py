@@ -16,6 +16,9 @@ MAX_INFLATED_BYTES = 128 * 1024 * 1024
 #: wrappers inside wrappers; deeper is taken for an attack
 MAX_NESTING = 64
 
+#: wrappers inside one stored entry, at any depth; more are taken for an attack
+MAX_INNER_WRAPPERS = 10_000
+
 #: bytes asked for in one fetch (``fetch.size``)
 FETCH_BYTES = 1024 * 1024
 

@@ -315,6 +315,15 @@ def test_messages_around_a_nest_too_deep_are_read_up_to_it():
     assert [m.payload for m in want.messages] == [b"before"] and want.error.kind == oracle.NESTING
 
 
+def test_wrappers_inside_one_entry_are_counted():
+    one = gzipped(entry(b"x"))
+    full = gzipped(one * config.MAX_INNER_WRAPPERS)
+    assert len(MessageSet(full * 2, final=True).payloads()) == 2 * config.MAX_INNER_WRAPPERS  # for each entry anew
+    message_set = MessageSet(full + gzipped(one * (config.MAX_INNER_WRAPPERS + 1)) + full)
+    assert len(message_set) == 2 * config.MAX_INNER_WRAPPERS
+    assert message_set.error.offset == len(full) and "wrappers inside one entry" in message_set.error.reason
+
+
 def test_many_nests_side_by_side():
     stored = gzipped(nested(entry(b"x"), 50) * 20 + entry(b"end"))
     assert MessageSet(stored).payloads() == [b"x"] * 20 + [b"end"]

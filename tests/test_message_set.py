@@ -260,7 +260,7 @@ def test_arguments_that_make_no_sense(options, error):
         MessageSet(DATA, **options)
 
 
-@pytest.mark.parametrize("bound", [2**31, 2**62, 2**63 - 1])
+@pytest.mark.parametrize("bound", [2**31, 2**62, 2**63 - 1, 2**70])
 def test_a_bound_as_large_as_one_likes(bound):
     assert MessageSet(DATA, max_inflated_bytes=bound).payloads() == PAYLOADS
 

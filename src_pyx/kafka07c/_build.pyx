@@ -64,7 +64,7 @@ def _build_plain(payloads, int magic, offsets):
         return _from_offsets(numpy.ascontiguousarray(payloads), numpy.arange(len(payloads) + 1) * width, magic)
     if isinstance(payloads, numpy.ndarray) and payloads.ndim == 1 and payloads.dtype.kind not in "SOUV":
         raise TypeError(f"payloads is one array of {payloads.dtype}: pass offsets with it, or an array with a row each")
-    return _from_objects(payloads if isinstance(payloads, list) else list(payloads), magic)
+    return _from_objects(list(payloads), magic)  # a copy: a payload's own code, asked for its buffer, may change it
 
 
 cdef inline uint8_t *put(uint8_t *out, const uint8_t *payload, int64_t length, int magic, int attributes) noexcept nogil:

@@ -117,14 +117,17 @@ def _check_gzip_flags(head):
 
 
 cdef object _inflate_snappy(object data, int64_t max_bytes):
-    blocks, total = _snappy_blocks(data, max_bytes)
-    if len(blocks) == 1:
-        return memoryview(_snappy_block(data[blocks[0][0]:blocks[0][1]], blocks[0][2]))
+    """Goes over the blocks twice, and keeps no list of them: a block of 5 bytes would take 27 times as much there."""
+    cdef int64_t total = 0, filled = 0
+    cdef Py_ssize_t count = 0
+    for block, length in _snappy_blocks(data, max_bytes):
+        total += length
+        count += 1
+    if count == 1:
+        return memoryview(_snappy_block(block, length))
     cdef Block out = Block.allocate(total)
-    cdef int64_t filled = 0
-    cdef object piece
-    for start, end, length in blocks:
-        piece = memoryview(_snappy_block(data[start:end], length))
+    for block, length in _snappy_blocks(data, max_bytes):
+        piece = memoryview(_snappy_block(block, length))
         memcpy(out.data + filled, address(piece), length)
         filled += length
     return memoryview(out)
@@ -140,16 +143,14 @@ def _snappy_block(data, length):
     return block
 
 
-cdef object _snappy_blocks(object data, int64_t max_bytes):
-    """[(start, end, inflated length), ...] and the sum of the lengths: all checked, nothing inflated yet."""
+def _snappy_blocks(data, int64_t max_bytes):
+    """Each raw block in turn and what it inflates to: all of that checked, nothing inflated yet."""
     cdef const unsigned char *bytes_ = address(data)
-    cdef int64_t size = len(data), pos = 0, total = 0
+    cdef int64_t size = len(data), pos = XERIAL_HEADER_BYTES, total = 0
     cdef int32_t length
-    cdef list blocks = []
     if not _has_xerial_header(bytes_, size):
-        total = _snappy_length(data, 0, max_bytes)
-        return [(0, size, total)], total
-    pos = XERIAL_HEADER_BYTES
+        yield data, _snappy_length(data, 0, max_bytes)
+        return
     while pos < size:
         if _has_xerial_header(bytes_ + pos, size - pos):  # streams one after the other
             pos += XERIAL_HEADER_BYTES
@@ -160,11 +161,11 @@ cdef object _snappy_blocks(object data, int64_t max_bytes):
         pos += 4
         if not 0 <= length <= size - pos:
             raise InflateError(f"a snappy block announces {length} bytes where {size - pos} are left")
-        inflated = _snappy_length(data[pos:pos + length], total, max_bytes)
-        blocks.append((pos, pos + length, inflated))
+        block = data[pos:pos + length]
+        inflated = _snappy_length(block, total, max_bytes)
+        yield block, inflated
         total += inflated
         pos += length
-    return blocks, total
 
 
 cdef bint _has_xerial_header(const unsigned char *data, int64_t size) noexcept:

@@ -47,7 +47,6 @@ cdef class Frame:
     cdef int64_t pos
     cdef int64_t base               # offset of data[0]; 0 inside a wrapper
     cdef int32_t region             # place of view in the columns' views; 0 is the set that was given
-    cdef bint has_messages          # of its own, not of wrappers in it; unused for the set that was given
 
 
 cdef class Scan:
@@ -59,6 +58,7 @@ cdef class Scan:
     cdef int64_t _max_inflated
     cdef int64_t _capacity
     cdef int64_t _budget            # bytes that the open wrapper may still inflate to
+    cdef Py_ssize_t _inner_wrappers # wrappers opened inside it
     cdef int32_t _index             # the next message's place in the open wrapper
     cdef int64_t _wrapper_start     # offset of the open wrapper
 
@@ -68,7 +68,6 @@ cdef class Scan:
     cdef object _take_wrapper(self, Frame top)
     cdef object _walk_inside(self, list stack)
     cdef object _open(self, list stack, Frame frame, Wrapper *wrapper)
-    cdef int _leave(self, Frame frame) except -1
     cdef int _take_stored(self, Frame top, Wrapper *wrapper) except -1
     cdef int _resize(self, int64_t capacity) except -1
     cdef int _leave_plain(self, Frame top) except -1

@@ -9,14 +9,15 @@ message set, to any depth. Damage to magic and attributes is outside the CRC: wh
 be seen.
 
 The plain entries go by in C (c/walk.c) without the GIL; only a wrapper comes back here, is inflated, and is walked from
-a stack, not by recursion. All that one stored entry inflates to comes off one budget.
+a stack, not by recursion. All that one stored entry inflates to comes off one budget. Each wrapper inside it costs us
+time and objects as well, and millions of small ones compress to a few kilobytes: so they are counted, too.
 """
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from kafka07c._compress import InflateError, inflate
-from kafka07c.config import MAX_NESTING
+from kafka07c.config import MAX_INNER_WRAPPERS, MAX_NESTING
 
 from kafka07c._crc32 cimport (
     K07_BAD_CODEC,
@@ -41,6 +42,7 @@ cdef enum:
     FEWEST_ROWS = 16
 
 cdef Py_ssize_t NESTING = MAX_NESTING
+cdef Py_ssize_t INNER_WRAPPERS = MAX_INNER_WRAPPERS
 
 
 class Damage:
@@ -167,7 +169,6 @@ cdef class Scan:
             fill(columns, begin, walk.count, frame)
         if frame.region and walk.count > begin:
             self._count_inside(begin, walk.count)
-            frame.has_messages = True
         columns.count = walk.count
         frame.pos = walk.pos
         return status
@@ -203,6 +204,7 @@ cdef class Scan:
         self._leave_plain(top)
         begin = columns.count
         self._budget = self._max_inflated
+        self._inner_wrappers = 0
         self._index = 0
         self._wrapper_start = top.base + top.pos
         failure = self._open(stack, top, &wrapper)
@@ -223,7 +225,7 @@ cdef class Scan:
             frame = stack[len(stack) - 1]
             status = self._walk(frame)
             if status == K07_END:
-                self._leave(stack.pop())
+                stack.pop()
             elif status == K07_FULL:
                 self._resize(self._capacity * 2)
             elif status == K07_WRAPPER:
@@ -243,6 +245,10 @@ cdef class Scan:
         cdef list views = self.columns.views
         if len(stack) == NESTING:
             return f"wrappers are nested more than {NESTING} deep"
+        if frame.region:
+            self._inner_wrappers += 1
+            if self._inner_wrappers > INNER_WRAPPERS:
+                return f"there are more than {INNER_WRAPPERS} wrappers inside one entry"
         try:
             view = inflate(wrapper.codec, frame.view[start:start + wrapper.length], self._budget)
         except InflateError as error:
@@ -251,12 +257,6 @@ cdef class Scan:
         views.append(view)
         stack.append(frame_over(view, 0, <int32_t> len(views) - 1))
         return None
-
-    cdef int _leave(self, Frame frame) except -1:
-        """Lets go of memory that no message lies in: a small entry may hold a great many empty wrappers."""
-        if not frame.has_messages and frame.region == len(self.columns.views) - 1:
-            self.columns.views.pop()
-        return 0
 
     cdef int _take_stored(self, Frame top, Wrapper *wrapper) except -1:
         """Takes a wrapper as a message of its own, for a shallow scan."""

@@ -59,7 +59,7 @@ cdef class MessageSet:
         if base_offset > INT64_MAX - len(view):
             raise ValueError(f"base_offset is {base_offset}: the {len(view)} bytes would end past the largest offset")
         scan = Scan(view, base_offset, final=final, shallow=shallow,
-                    max_inflated_bytes=max_inflated_bytes)
+                    max_inflated_bytes=min(max_inflated_bytes, INT64_MAX))
         self._columns = scan.columns
         self.valid_bytes = scan.valid_bytes
         self.base_offset = base_offset
