@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import signal
@@ -16,6 +17,8 @@ from kafka07c import build_message_set
 from kafka07c.broker import Broker
 from kafka07c.cli import main
 from kafka07c.cli.arguments import open_source
+from kafka07c.errors import OffsetOutOfRangeError
+from kafka07c.ranges import Source
 from kafka07c.simple import SyncProducer
 
 CODECS = ("none", "gzip", "snappy")
@@ -201,6 +204,21 @@ def test_good_messages_come_before_the_error_and_the_other_partitions_too(run, t
     code, out, err = run("--logs", f"0:{tmp_path / 'b0'}", "-e", "-q")
     assert (code, out) == (4, b"0 good\n1 good\n1 bad?\n1 lost?\n")
     assert "partition 0, offset 16: corrupt entry" in err and len(err.splitlines()) == 1
+
+
+def test_an_error_that_is_no_corruption_is_not_told_as_one(run, one, monkeypatch):
+    """Retention was faster: the partition is not read to its end, and nothing in it is damaged."""
+    arguments, messages = one
+
+    def read_and_lose(source, wanted, **options):
+        yield from itertools.islice(read(source, wanted, **options), 1)
+        raise OffsetOutOfRangeError("its segment has been deleted", topic="clicks", offset=wanted.start)
+
+    read = Source.read
+    monkeypatch.setattr(Source, "read", read_and_lose)
+    code, out, err = run(*arguments[:-1])
+    assert code == 5 and lines(payload for _, _, payload in messages).startswith(out) and out
+    assert "deleted" in err and len(err.splitlines()) == 1  # and no word of an end that was reached
 
 
 def test_no_source_and_two_sources(run, monkeypatch, tmp_path):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kafka07c.cli.arguments import add_command, add_source, open_source
-from kafka07c.cli.exit_codes import CORRUPT, OK, UsageError
+from kafka07c.cli.exit_codes import OK, UsageError, exit_code
 from kafka07c.cli.output import json_line, note, payload_fields
 from kafka07c.errors import BrokerConnectionError, KafkaError, OffsetOutOfRangeError
 
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             pass  # the way to end it
         sys.stdout.flush()
-        return CORRUPT if cat.corrupt else OK
+        return cat.code
 
 
 def _start(text: str) -> str | int:
@@ -128,7 +128,8 @@ class _Cat:
     """One run: partitions in turn, each up to the end that it has when its turn comes."""
 
     def __init__(self, source: Source, render: Callable[[MessageSet, slice], bytes], args: argparse.Namespace):
-        self.corrupt = False
+        #: of the worst error that ended a partition: what is incomplete goes before what is corrupt, as in ingest
+        self.code = OK
         self._source = source
         self._render = render
         self._left: int | None = args.count
@@ -151,7 +152,7 @@ class _Cat:
                     return
             sys.stdout.flush()
             if not self._follow or not positions:
-                if not self._quiet:
+                if not self._quiet and len(positions) == len(partitions):
                     note(f"% Reached the end of all {len(partitions)} partitions")
                 return
             new = before != [position.offset for position in positions.values()]
@@ -192,7 +193,7 @@ class _Cat:
         except KafkaError as error:
             sys.stdout.flush()
             note(f"kafka07c cat: {error}")
-            self.corrupt = True
+            self.code = max(self.code, exit_code(error))
             return False
         return True
 
