@@ -289,8 +289,8 @@ class _Known:
 
     version: int | None
     data: bytes | None
-    #: what was tried to write last, so that it is known again when the answer was lost on the way
-    tried: bytes | None = None
+    #: what we tried to write since, so that it is known again when the answer was lost on the way
+    tried: set[bytes] = field(default_factory=set)
 
 
 @dataclass
@@ -401,7 +401,7 @@ class _Offsets:
 
     def _submit(self, tp: TopicPartition, position: Position, guards):
         known, path, data = self._known[tp], self._paths.offset(tp), _offset_data(position)
-        known.tried = data
+        known.tried.add(data)
         if guards is None:
             if known.version is None:
                 return self._client.create_async(path, data)
@@ -426,7 +426,7 @@ class _Offsets:
         if now.version is None and before.version is None:
             make_parents(self._client, self._paths.offset(tp), self._creator)
             return True
-        if now.version is not None and now.data in (before.data, before.tried, _offset_data(position)):
+        if now.version is not None and now.data in {before.data, *before.tried}:
             return True
         written.moved[tp] = positions[tp]
         return False
