@@ -139,10 +139,11 @@ class ChunkQueue:
 
     @property
     def bytes_queued(self) -> int:
+        """Bytes of the messages in the queue, and a little for each chunk."""
         return self._bytes
 
-    def __len__(self) -> int:
-        """How many chunks are queued."""
+    @property
+    def chunks_queued(self) -> int:
         return len(self._entries)
 
     # --- the fillers' end

@@ -79,6 +79,9 @@ _SMALL_PART = 8
 #: partitions at their end that are asked for in a second, at most: a tenth of one core or so
 _IDLE_ASKS = 20_000
 
+#: seconds by which a timed partition may be early, so that those whose time comes together are asked together
+_TOGETHER = 0.002
+
 #: seconds until the next try after something went wrong: at first, and at most
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
@@ -502,8 +505,8 @@ class _BrokerFetcher:
         return sent, requests
 
     def _take_timed(self) -> None:
-        now = monotonic()
-        while self._timed and self._timed[0][0] <= now:
+        due = monotonic() + _TOGETHER
+        while self._timed and self._timed[0][0] <= due:
             partition = heappop(self._timed)[2]
             partition.scheduled = False
             self._make_ready(partition)
@@ -582,7 +585,7 @@ class _BrokerFetcher:
         partition.ask_bytes = 0
         if not partition.at_end:
             self._put(partition, self._empty(partition), partition.start, at_end=True)
-        return max(self._config.fetch_backoff, len(self._timed) / _IDLE_ASKS)
+        return max(self._config.fetch_backoff, self.partitions / _IDLE_ASKS)
 
     def _put(self, partition: _Partition, messages: MessageSet, following: int | None, **more: Any) -> None:
         chunk = Chunk(partition.tp, messages, partition.generation, partition.position, **more)
