@@ -5,11 +5,17 @@ from __future__ import annotations
 import base64
 import json
 import re
+import signal
+import subprocess
+import sys
+import threading
+import time
 from itertools import count
 from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
+from kazoo.exceptions import NoNodeError
 
 from kafka07c import SyncProducer
 from kafka07c.broker import Broker
@@ -407,3 +413,140 @@ def test_no_zookeeper(command, monkeypatch, capsys):
     monkeypatch.delenv("KAFKA07C_ZOOKEEPER", raising=False)
     assert main([*command]) == 2 and "give --zookeeper" in capsys.readouterr().err
     assert main([*command, "--zookeeper", "a b"]) == 2 and "is no ZooKeeper address" in capsys.readouterr().err
+
+
+# cat -G
+
+
+def cat(*arguments: str, zookeeper: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "kafka07c", "cat", "--zookeeper", zookeeper, "-G", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+@pytest.fixture
+def ended():
+    """Processes that are over when the test is."""
+    processes: list[subprocess.Popen] = []
+    yield processes
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+PAYLOADS = sorted([b"payload %04d" % number for number in (*range(10), *range(20))])
+
+
+def test_cat_of_a_group_to_the_end_and_no_message_twice(run, client, brokers):
+    _, ends = brokers
+    code, out, err = run("cat", "-G", "g", "clicks", "-e")
+    assert (code, sorted(out.encode().splitlines())) == (0, PAYLOADS)
+    assert "% Group g: this member has clicks 0-0, clicks 0-1, clicks 1-0, clicks 1-1\n" in err
+    assert {name: int(offset) for name, offset in committed(client, "g").items() if int(offset)} == {
+        name: end for name, end in ends.items() if end
+    }
+    assert run("cat", "-G", "g", "clicks", "-e", "-q") == (0, "", "")
+    assert client.get_children("/consumers/g/ids") == []
+
+
+def test_cat_of_a_group_counts(run, client, brokers):
+    found = []
+    for wanted in (1, 7, 2, 20):
+        code, out, _ = run("cat", "-G", "g", "clicks", "-c", wanted, "-q")
+        assert (code, len(out.splitlines())) == (0, wanted)
+        found += out.encode().splitlines()
+    assert sorted(found) == PAYLOADS
+
+
+def test_cat_of_a_group_prints_like_cat(run, brokers):
+    code, out, _ = run("cat", "-G", "g", "^cli.*", "-e", "-q", "-f", "%b-%p %o %s\\n")
+    assert code == 0 and "1-1 0 payload 0000" in out.splitlines()
+    shown = objects(run("cat", "-G", "h", "^.*", "--exclude", "other", "-e", "-q", "-J")[1])
+    assert sorted(each["payload"].encode() for each in shown) == PAYLOADS
+    assert run("cat", "-G", "i", "^.*", "--exclude", "clicks", "-e", "-q") == (0, "", "")
+
+
+def test_cat_of_a_group_from_the_end(run, client, brokers):
+    assert run("cat", "-G", "g", "clicks", "-e", "-q", "-o", "end")[:2] == (0, "")
+
+
+def test_two_members_share_and_a_signal_ends_one_cleanly(client, zookeeper, brokers, ended):
+    started, ends = brokers
+    for _ in range(2):
+        ended.append(cat("g", "clicks", "-f", "%b-%p %s\\n", zookeeper=zookeeper))
+    until(lambda: len(owners(client, "g", "clicks")) == 4 and len(set(owners(client, "g", "clicks").values())) == 2)
+    with SyncProducer("127.0.0.1", started[0].port) as producer:
+        producer.send("clicks", 0, [b"later"])
+    with SyncProducer("127.0.0.1", started[1].port) as producer:
+        producer.send("clicks", 1, [b"later"])
+    # broker 0's partitions are one member's, broker 1's the other's: each sees one of these
+    seen: list[list[bytes]] = [[], []]
+    threads = [
+        threading.Thread(target=read_until_later, args=(process.stdout, lines)) for process, lines in zip(ended, seen)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert {lines[-1] for lines in seen} == {b"0-0 later", b"1-1 later"}
+
+    ended[0].send_signal(signal.SIGTERM)
+    assert ended[0].wait(30) == 0
+    until(lambda: len(set(owners(client, "g", "clicks").values())) == 1)
+    ended[1].send_signal(signal.SIGINT)
+    assert ended[1].wait(30) == 0
+    assert len({line for lines in seen for line in lines}) == 32
+    assert {int(offset) for offset in committed(client, "g").values()} - {0} == {
+        ends["0-0"] + len(b"later") + 10, ends["1-1"] + len(b"later") + 10,
+    }  # fmt: skip
+
+
+def read_until_later(stream, seen: list[bytes]) -> None:
+    for line in iter(stream.readline, b""):
+        seen.append(line.rstrip(b"\n"))
+        if line.endswith(b"later\n"):
+            return
+
+
+def owners(client, group: str, topic: str) -> dict[str, bytes]:
+    root = f"/consumers/{group}/owners/{topic}"
+    try:
+        return {name: client.get(f"{root}/{name}")[0] for name in client.get_children(root)}
+    except NoNodeError:
+        return {}
+
+
+def until(condition, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to be"
+        time.sleep(0.05)
+
+
+def test_cat_of_a_group_with_a_damaged_partition_goes_on_with_the_others(client, zookeeper, brokers, tmp_path, ended):
+    _, ends = brokers
+    log = next((tmp_path / "0" / "clicks-0").glob("*.kafka"))
+    data = bytearray(log.read_bytes())
+    data[-1] ^= 1  # the last of the ten
+    log.write_bytes(data)
+    ended.append(cat("g", "clicks", "-e", "-q", zookeeper=zookeeper))
+    out, err = ended[0].communicate(timeout=60)
+    assert ended[0].returncode == 4 and len(out.splitlines()) == 29
+    assert err and all(line.startswith(b"% group g: ") and b"corrupt entry" in line for line in err.splitlines())
+    assert int(committed(client, "g")["0-0"]) == ends["0-0"] * 9 // 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [((), "needs topics"), (("t", "-p", "0-0"), "-p does not go"), (("t", "-b", "0:h:1"), "needs --zookeeper"),
+     (("t", "-o", "5"), "offsets reset"), (("^a", "b"), "stands alone"), (("t", "--exclude", "a"), "goes with"),
+     (("^(",), "is refused"), (("^a{1,2}",), "reads each comma")],
+)  # fmt: skip
+def test_cat_of_a_group_that_makes_no_sense(run, arguments, reason):
+    code, out, err = run("cat", "-G", "g", *arguments)
+    assert (code, out) == (2, "") and reason in err and err.count("\n") == 1
+
+
+def test_cat_of_a_topic_takes_no_more_topics(run):
+    code, _, err = run("cat", "-t", "a", "b")
+    assert code == 2 and "go with -G" in err

@@ -83,7 +83,7 @@ def add_zookeeper(parser: argparse.ArgumentParser) -> None:
 
 def add_group(parser: argparse.ArgumentParser, **options) -> None:
     """The name of a consumer group; ``options`` are argparse's."""
-    parser.add_argument("-g", "--group", metavar="GROUP", **({"required": True, "help": "the consumer group"} | options))
+    parser.add_argument("-g", "--group", metavar="GROUP", **{"required": True, "help": "the consumer group", **options})
 
 
 def zookeeper_of(args: argparse.Namespace) -> str:

@@ -29,6 +29,7 @@ __all__ = ["add_parser", "run"]
 _EXAMPLE = """\
   kafka07c cat --zookeeper zk1:2181/kafka -t clicks -o -10 -e
   kafka07c cat -b 0:host:9092 -t clicks -p 0-1 -f '%b-%p %o.%i %s\\n'
+  kafka07c cat --zookeeper zk1:2181/kafka -G reports clicks orders
 
 format (-f):
   %t topic   %b broker   %p partition   %o offset of the stored entry   %i index in it   %n next offset
@@ -48,11 +49,21 @@ def add_parser(commands) -> None:
         "cat",
         run,
         help="a topic to stdout",
-        description="Prints a topic's messages, and waits for more unless told otherwise (-e, -c). Ctrl-C ends it.",
+        description="Prints a topic's messages, and waits for more unless told otherwise (-e, -c). Ctrl-C ends it.\n"
+        "With -G it is a member of a consumer group: it prints what falls to its share, and commits what is printed.",
         example=_EXAMPLE,
     )
     add_source(parser, "-b", "--brokers")
-    parser.add_argument("-t", "--topic", required=True, metavar="TOPIC")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("-t", "--topic", metavar="TOPIC")
+    what.add_argument("-G", "--group", metavar="GROUP", help="join this consumer group, for the topics at the end")
+    parser.add_argument(
+        "topics",
+        nargs="*",
+        metavar="TOPIC",
+        help="with -G: topics, or one ^REGEX for all whose whole name matches (a Java regex, as in 0.7)",
+    )
+    parser.add_argument("--exclude", metavar="REGEX", help="with -G ^REGEX: not the topics that match this")
     parser.add_argument(
         "-p",
         "--partition",
@@ -65,7 +76,8 @@ def add_parser(commands) -> None:
         type=_start,
         default="beginning",
         metavar="OFFSET",
-        help="where to begin: beginning (default), end, an offset, or -N for the last N messages of each partition",
+        help="where to begin: beginning (default), end, an offset, or -N for the last N messages of each partition; "
+        "with -G beginning or end, where the group has no offset that is in the log",
     )
     parser.add_argument("-c", "--count", type=_count, metavar="N", help="end after N messages")
     parser.add_argument("-e", "--exit", action="store_true", help="stop at the end that there is at the start")
@@ -77,10 +89,16 @@ def add_parser(commands) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    render = _renderer(args)
+    render = _Renderer(args)
+    if args.group is not None:
+        from kafka07c.cli import cat_group
+
+        return cat_group.run(args, render.messages)
+    if args.topics or args.exclude is not None:
+        raise UsageError("more topics behind the options, and --exclude, go with -G; -t names the only one")
     with open_source(args) as source:
         partitions = _selected(source.partitions(args.topic), args.partition)
-        cat = _Cat(source, render, args)
+        cat = _Cat(source, render.part, args)
         try:
             cat.run(partitions)
         except KeyboardInterrupt:
@@ -238,19 +256,27 @@ def _last_messages(source: Source, tp: TopicPartition, wanted: int, earliest: in
 # --- printing -----------------------------------------------------------------------------------------------------
 
 
-def _renderer(args: argparse.Namespace) -> Callable[[MessageSet, slice], bytes]:
-    """A function from some messages of a set to the bytes for stdout."""
-    if args.json:
-        return lambda each, part: "".join(json_line(_fields(message)) + "\n" for message in each[part]).encode()
-    if args.format is not None:
-        pieces = _parse_format(args.format)
-        return lambda each, part: b"".join([piece(message) for message in each[part] for piece in pieces])
-    delimiter = _unescape(args.delimiter)
+class _Renderer:
+    """From messages to the bytes for stdout, as the arguments want them."""
 
-    def payloads(each: MessageSet, part: slice) -> bytes:
-        return delimiter.join([*each.payloads()[part], b""])
+    def __init__(self, args: argparse.Namespace):
+        self._delimiter = _unescape(args.delimiter)
+        self._one: Callable[[Message], bytes] | None = None  # None: payloads
+        if args.json:
+            self._one = lambda message: f"{json_line(_fields(message))}\n".encode()
+        elif args.format is not None:
+            pieces = _parse_format(args.format)
+            self._one = lambda message: b"".join([piece(message) for piece in pieces])
 
-    return payloads
+    def part(self, each: MessageSet, part: slice) -> bytes:
+        """Some messages of a set; the payloads without making a message of each."""
+        return self.messages(each[part]) if self._one else self._delimiter.join([*each.payloads()[part], b""])
+
+    def messages(self, messages: list[Message]) -> bytes:
+        """These messages."""
+        if self._one:
+            return b"".join(map(self._one, messages))
+        return self._delimiter.join([*(message.payload for message in messages), b""])
 
 
 def _fields(message: Message) -> dict[str, Any]:

@@ -51,7 +51,8 @@ def add_parser(commands) -> None:
 
 
 def _add_action(actions, name: str, run, about: str, example: str) -> argparse.ArgumentParser:
-    parser = add_command(actions, name, run, help=about, description=about[0].upper() + about[1:] + ".", example=example)
+    description = f"{about[0].upper()}{about[1:]}."
+    parser = add_command(actions, name, run, help=about, description=description, example=example)
     add_zookeeper(parser)
     return parser
 
@@ -267,9 +268,9 @@ def _offset_of(offsets: Mapping, tp: TopicPartition) -> int | None:
 
 def _check_inactive(group: GroupState, args: argparse.Namespace) -> None:
     if args.execute and not args.force and group.members:
+        some = ", ".join(sorted(group.members)[:3])
         raise GroupError(
-            f"group {group.name!r} has {len(group.members)} members ({', '.join(sorted(group.members)[:3])}): stop them "
-            "first, or use --force"
+            f"group {group.name!r} has {len(group.members)} members ({some}): stop them first, or use --force"
         )
 
 
