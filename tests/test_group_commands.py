@@ -172,7 +172,7 @@ def test_what_is_wrong_with_owners_is_named(run, recorded, client):
     client.create("/consumers/golden/owners/plain/7-0", f"{MEMBER_2}-1".encode())
     code, out, err = run("verify-rebalance", "-g", "golden", "--json")
     assert code == 5 and "4 partitions of group golden are not owned as they should be" in err
-    assert [(each["topic"], each["partition"], each["owner"], each["expected"], each["reason"]) for each in objects(out)] == [
+    assert [tuple(each.values())[1:] for each in objects(out)] == [
         ("gzip", "0-0", None, f"{MEMBER_1}-0", "nobody owns it"),
         ("gzip", "0-1", "golden_gone-1-abc-0", f"{MEMBER_1}-0", "its owner is no member of the group"),
         ("plain", "0-0", f"{MEMBER_2}-1", f"{MEMBER_1}-0", "another thread should own it"),
@@ -362,8 +362,8 @@ def test_a_group_with_members_is_left_alone(run, client, brokers, tmp_path):
     commit(client, "g", {"0-0": 7})
     client.create("/consumers/g/ids/g_m", b'{ "clicks": 1 }', ephemeral=True, makepath=True)
     (tmp_path / "file").write_text("/consumers/g/offsets/clicks/0-0:0\n")
-    commands = [("offsets", "reset", "-g", "g", "-t", "clicks", "--to", "earliest"), ("offsets", "import", tmp_path / "file")]
-    for command in commands:
+    reset = ("offsets", "reset", "-g", "g", "-t", "clicks", "--to", "earliest")
+    for command in (reset, ("offsets", "import", tmp_path / "file")):
         assert run(*command)[0] == 0  # to look is free
         code, out, err = run(*command, "--execute")
         assert (code, out) == (5, "") and "g_m" in err and "--force" in err
@@ -389,7 +389,8 @@ def test_a_reset_of_what_is_not_there(run, client, brokers, arguments, reason):
 @pytest.mark.parametrize(
     "arguments",
     [("offsets",), ("offsets", "reset", "-g", "g", "--to", "latest"), ("offsets", "reset", "-g", "g", "-t", "t"),
-     ("offsets", "reset", "-g", "g", "-t", "t", "--to", "-1"), ("offsets", "reset", "-g", "g", "-t", "t", "--to", "9" * 19),
+     ("offsets", "reset", "-g", "g", "-t", "t", "--to", "-1"),
+     ("offsets", "reset", "-g", "g", "-t", "t", "--to", "9" * 19),
      ("offsets", "reset", "-g", "g", "-t", "t", "--all-topics", "--to", "latest"), ("lag",), ("verify-rebalance",)],
 )  # fmt: skip
 def test_a_wrong_command_line(run, arguments):

@@ -18,8 +18,8 @@ from kafka07c.prometheus import Exporter, metric_name, serve
 def scrape(port: int) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         text = answer.read().decode()
-    families = text_string_to_metric_families(text)
-    return {(each.name, tuple(sorted(each.labels.items()))): each.value for family in families for each in family.samples}
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return {(each.name, tuple(sorted(each.labels.items()))): each.value for each in samples}
 
 
 def test_names():
