@@ -52,9 +52,10 @@ class Feed:
 
     ``open``: whether anything may still come this way; once False, False for good. ``position``: behind what was put
     into the queue; None as long as it is not known where to begin. ``at_end``: that position was told to be the end.
+    ``stopped``: an error was told that will not go away.
     """
 
-    __slots__ = ("at_end", "generation", "open", "position", "queue", "tp")
+    __slots__ = ("at_end", "generation", "open", "position", "queue", "stopped", "tp")
 
     def __init__(self, tp: TopicPartition, position: Position | None, generation: int, queue: ChunkQueue):
         self.tp = tp
@@ -63,6 +64,7 @@ class Feed:
         self.queue = queue
         self.open = True
         self.at_end = False
+        self.stopped = False
 
 
 class Filler(Protocol):
@@ -148,14 +150,18 @@ class ChunkQueue:
 
     # --- the fillers' end
 
-    def put(self, feed: Feed, chunk: Chunk, following: Position | None) -> bool:
-        """Append a chunk that came through ``feed``, which goes on at ``following``; False if it was cut meanwhile."""
+    def put(self, feed: Feed, chunk: Chunk, following: Position | None, *, stop: bool = False) -> bool:
+        """Append a chunk that came through ``feed``, which goes on at ``following``; False if it was cut meanwhile.
+
+        ``stop``: it goes on nowhere.
+        """
         cost = _CHUNK_BYTES + _message_bytes(chunk.messages)
         with self._changed:
             if self._closed or not feed.open:
                 return False
             feed.position = following
             feed.at_end = chunk.at_end
+            feed.stopped = stop
             self._entries.append(_Entry(chunk, feed, cost))
             self._bytes += cost
             self._changed.notify()
@@ -181,7 +187,7 @@ class ChunkQueue:
                 feed.open = False
         for entry in reversed(self._discard(lambda entry: entry.feed in cut)):
             entry.feed.position = entry.chunk.position
-            entry.feed.at_end = False
+            entry.feed.at_end = entry.feed.stopped = False
 
     def reserve(self, filler: Filler, size: int) -> bool:
         """Room for ``size`` bytes that ``filler`` is about to ask for. If there is none now, it is woken when there is.

@@ -58,6 +58,10 @@ _log = logging.getLogger(__name__)
 #: (an OFFSETS request for one that is not there would cost the connection)
 _NOWHERE = 2**62
 
+#: what fetch sizes go from and to: a size field, and what an answer's int32 size can hold in any case
+_MIN_FETCH_BYTES = 4
+_MAX_FETCH_BYTES = 2**30
+
 #: bytes that one request asks for, unless a single partition asks for more
 _ANSWER_BYTES = 4 * 1024 * 1024
 
@@ -118,13 +122,12 @@ class FetchSettings(Protocol):
 class _Partition(Feed):
     """A partition as its fetch thread sees it. ``scheduled`` and ``paused`` are guarded by the thread's condition."""
 
-    __slots__ = ("ask_bytes", "failures", "offset", "paused", "scheduled", "stopped")
+    __slots__ = ("ask_bytes", "failures", "offset", "paused", "scheduled")
 
     def __init__(self, tp: TopicPartition, position: Position | None, generation: int, queue: ChunkQueue):
         super().__init__(tp, position, generation, queue)
         self.paused = False
         self.scheduled = False  # whether it is ready or timed
-        self.stopped = False  # by an error that will not go away
         self.failures = 0  # in a row
         self.ask_bytes = 0  # 0: no more than its share
         self.offset = self.start  # to be asked for next: may be ahead of what is queued
@@ -135,7 +138,7 @@ class _Partition(Feed):
         return _NOWHERE if self.position is None else self.position.offset
 
     def successor(self, position: Position | None, generation: int) -> _Partition:
-        """The same partition from elsewhere; this one has been cut."""
+        """The same partition from elsewhere; this one has been cut. Paused or not, as before."""
         new = _Partition(self.tp, position, generation, self.queue)
         new.paused = self.paused
         return new
@@ -168,6 +171,11 @@ class Fetchers:
         metrics: Metrics | None = None,
         log: logging.Logger | logging.LoggerAdapter = _log,
     ):
+        for name in ("fetch_bytes", "max_fetch_bytes"):
+            if not _MIN_FETCH_BYTES <= getattr(config, name) <= _MAX_FETCH_BYTES:
+                raise ValueError(
+                    f"{name} is {getattr(config, name)}; it goes from {_MIN_FETCH_BYTES} to {_MAX_FETCH_BYTES}"
+                )
         self._address = address
         self._config = config
         self._on_reset = on_reset
@@ -295,8 +303,8 @@ class Fetchers:
 class _Sent:
     """A request on its way: its partitions in the order of its parts, and what was reserved for it."""
 
-    partitions: list[_Partition]
-    reserved: list[tuple[ChunkQueue, int]]
+    partitions: list[_Partition] = field(default_factory=list)
+    reserved: list[tuple[ChunkQueue, int]] = field(default_factory=list)
     dealt: int = 0  # how many of the partitions are done with
     ahead: set[_Partition] = field(default_factory=set)  # those asked for again before they were dealt with
     at: float = field(default_factory=monotonic)
@@ -466,15 +474,17 @@ class _BrokerFetcher:
 
     def _send_ahead(self, most: int) -> None:
         while len(self._in_flight) < most and not self._stopped:
-            sent, requests = self._choose()
+            sent = _Sent()
+            self._in_flight.append(sent)  # at once, so that nothing of it is forgotten whatever goes wrong
+            requests = self._choose(sent, is_first=len(self._in_flight) == 1)
             if not requests:
+                self._in_flight.pop()
                 return
-            self._in_flight.append(sent)
             self._consumer.send_multifetch(requests, max_message_bytes=self._config.max_fetch_bytes)
 
-    def _choose(self) -> tuple[_Sent, list[FetchRequest]]:
-        """The next request: from each queue with room in turn, the partition that has waited longest."""
-        sent, requests = _Sent([], []), []
+    def _choose(self, sent: _Sent, *, is_first: bool) -> list[FetchRequest]:
+        """Put together a request: from each queue with room in turn, the partition that has waited longest."""
+        requests: list[FetchRequest] = []
         answer_bytes, request_bytes, busy = _ANSWER_BYTES, _REQUEST_BYTES, 0
         with self._changed:
             self._take_timed()
@@ -485,7 +495,7 @@ class _BrokerFetcher:
                 if partition.open and not partition.stopped:
                     ask, part_bytes = self._ask_bytes(partition), _PART_BYTES + len(partition.tp.topic.encode())
                     # What has data is spread over two requests, so that one is answered while the other is dealt with.
-                    keep = busy and not partition.at_end and not self._in_flight
+                    keep = is_first and busy and not partition.at_end
                     if requests and (keep or ask > answer_bytes or part_bytes > request_bytes):
                         break
                     if not queue.reserve(self, ask):
@@ -502,7 +512,7 @@ class _BrokerFetcher:
                 if lane:
                     self._lanes[queue] = lane  # behind the others, also for the next request
                     lanes.append((queue, lane))
-        return sent, requests
+        return requests
 
     def _take_timed(self) -> None:
         due = monotonic() + _TOGETHER
@@ -556,7 +566,7 @@ class _BrokerFetcher:
 
     def _dealt(self, partition: _Partition, part: FetchedPart, copy: bool) -> float:
         """Queue what came. Gives the seconds until the partition is to be asked for again."""
-        if not partition.open or part.request.offset != partition.start:
+        if not partition.open or partition.stopped or part.request.offset != partition.start:
             return 0.0  # it was asked ahead, or from before a reset
         nothing = not part.code and not part.data
         if nothing and partition.position is not None:
@@ -587,13 +597,15 @@ class _BrokerFetcher:
             self._put(partition, self._empty(partition), partition.start, at_end=True)
         return max(self._config.fetch_backoff, self.partitions / _IDLE_ASKS)
 
-    def _put(self, partition: _Partition, messages: MessageSet, following: int | None, **more: Any) -> None:
+    def _put(
+        self, partition: _Partition, messages: MessageSet, following: int | None, *, stop: bool = False, **more: Any
+    ) -> None:
         chunk = Chunk(partition.tp, messages, partition.generation, partition.position, **more)
         if following is None or following == partition.start:
             position = partition.position  # inside an entry, if it was
         else:
             position = Position(following)
-        partition.queue.put(partition, chunk, position)
+        partition.queue.put(partition, chunk, position, stop=stop)
 
     def _empty(self, partition: _Partition, error: KafkaError | None = None) -> MessageSet:
         tp = partition.tp
@@ -655,11 +667,11 @@ class _BrokerFetcher:
         return 0.0
 
     def _stop_partition(self, partition: _Partition, messages: MessageSet) -> None:
-        partition.stopped = True
         error = messages.error
         if self._config.on_corrupt == "stop" and not isinstance(error, NoOffsetError):
             messages = messages.good()
-        self._put(partition, messages, messages.next_offset if messages.valid_bytes else None, error=error)
+        following = messages.next_offset if messages.valid_bytes else None
+        self._put(partition, messages, following, stop=True, error=error)
 
     def _behind(self, tp: TopicPartition, error: CorruptMessageError | MessageTooLargeError) -> int | None:
         """Where to go on behind a bad entry: at its end where that is believed, else at the next segment.

@@ -684,6 +684,17 @@ def test_a_partition_that_damage_has_stopped_goes_on_after_a_seek():
         assert (chunk.messages.payloads(), chunk.generation) == ([b"two"], 2)
 
 
+def test_an_error_that_was_not_heard_is_told_again_after_a_pause():
+    with served({A: [ONE + BAD + TWO]}) as (rig, _):
+        rig.add(A)
+        for _ in range(2):
+            wait_until(lambda: rig.queue.chunks_queued == 1)
+            rig.fetchers.pause([A])
+            assert rig.queue.bytes_queued == 0
+            rig.fetchers.resume([A])
+        assert isinstance(rig.chunk().error, CorruptMessageError)
+
+
 LARGE = entry(b"x" * 5000)
 
 
@@ -742,6 +753,29 @@ def test_a_mistake_with_one_partition_stays_with_it(monkeypatch, caplog):
         monkeypatch.undo()
         assert payloads(rig.until_end(A), A) == [b"one"]
     assert "t 0-0: the answer to a fetch cannot be handled" in caplog.text
+
+
+def test_a_partition_that_the_broker_hangs_up_on_disturbs_no_other(tmp_path):
+    good, bad = TopicPartition("good", 0, 0), TopicPartition("bad", 0, 0)
+    with Broker(tmp_path, properties={"log.flush.interval": 1}) as broker, Rig({0: broker.port}, fetch_bytes=30) as rig:
+        produce(broker, "good", 0, numbered(50))
+        produce(broker, "bad", 0, [b"one"])
+        stall = broker.stall_next("multifetch")
+        broker.close_next("offsets", times=4)
+        rig.add(bad, 10**9)
+        assert stall.wait_entered(PATIENCE)
+        rig.add(good)
+        stall.release()
+        chunks = rig.until_end(good, bad)
+        assert payloads(chunks, good) == numbered(50)
+        assert payloads(chunks, bad) == [b"one"]
+        assert rig.addresses_asked == 5
+
+
+@pytest.mark.parametrize("setting", ["fetch_bytes", "max_fetch_bytes"])
+def test_fetch_sizes_that_make_no_sense(setting):
+    with pytest.raises(ValueError, match=f"{setting} is 2147483648; it goes from 4 to"):
+        Rig({}, **{setting: 2**31})
 
 
 # --- what other threads ask for
