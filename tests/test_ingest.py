@@ -594,10 +594,24 @@ def test_killed_between_the_commit_and_the_moves(spark, tmp_path):
     assert not list((out / STATE / "staged").iterdir())
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_killed_or_interrupted_in_the_middle_of_its_tasks(spark, tmp_path, number):
-    """One task has written its file, the other one waits for its broker. A kill commits nothing; Ctrl-C what Spark has
-    been told of by then."""
+def java_of(process: subprocess.Popen) -> int:
+    """The process id of the Java that a process of ours has started."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    [java] = [child for child in children if os.path.basename(os.readlink(f"/proc/{child}/exe")) == "java"]
+    return int(java)
+
+
+ENDINGS = {
+    "killed": lambda process: os.killpg(process.pid, signal.SIGKILL),
+    "Ctrl-C": lambda process: os.killpg(process.pid, signal.SIGINT),  # as the terminal does it
+    "its Java killed": lambda process: os.kill(java_of(process), signal.SIGKILL),  # as by a kernel short of memory
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_ended_in_the_middle_of_its_tasks(spark, tmp_path, ending):
+    """One task has written its file, the other one waits for its broker. A kill commits nothing; Ctrl-C, or a Java that
+    dies, what Spark has been told of by then."""
     out = tmp_path / "out"
     with ZooKeeper() as zookeeper:
         settings = {"zookeeper": zookeeper.address, "properties": {"log.flush.interval": 1}}
@@ -614,20 +628,21 @@ def test_killed_or_interrupted_in_the_middle_of_its_tasks(spark, tmp_path, numbe
             try:
                 while not (stall.wait_entered(0.05) and list((out / STATE / "staged").glob("*/*.staged"))):
                     assert process.poll() is None, "it ended before it could be killed"
-                os.killpg(process.pid, number)  # as the terminal does with Ctrl-C
+                ENDINGS[ending](process)
                 printed, notes = process.communicate(timeout=60)
             finally:
                 process.kill()
                 process.communicate()
                 stall.release()
             committed = 0
-            if number == signal.SIGINT:
+            if ending == "killed":
+                assert process.returncode == -signal.SIGKILL
+            else:
                 assert process.returncode == 5, notes
-                assert "clicks 1-0 was read up to offset 0: the run was interrupted" in notes
+                reason = "the run was interrupted" if ending == "Ctrl-C" else "Spark gave up on a task"
+                assert f"clicks 1-0 was read up to offset 0: {reason}" in notes
                 committed = json.loads(printed)["messages"]
                 assert committed in (0, 100)
-            else:
-                assert process.returncode == -number
             visible = read(out) if list(out.glob("*.parquet")) else []
             assert [row[6] for row in visible] == [b"%d" % i for i in range(committed)]
             with open_source(zookeeper=zookeeper.address) as source:

@@ -9,6 +9,7 @@ that is found unchanged. Of a partition whose tasks did not all succeed, the par
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["IngestReport", "PartitionReport", "ingest"]
+
+_log = logging.getLogger(__name__)
 
 #: seconds between two looks at how far the tasks are
 _PROGRESS_INTERVAL = 0.2
@@ -225,7 +228,14 @@ def _session(spark: SparkSession | None, master: str) -> Iterator[SparkSession]:
         yield spark
     finally:
         if not running:
-            spark.stop()
+            _stop(spark)
+
+
+def _stop(spark: SparkSession) -> None:
+    try:
+        spark.stop()
+    except Exception as error:  # its Java has died; what the tasks finished before that still counts
+        _log.info("Spark could not be stopped: %s", _first_line(error))
 
 
 def _is_running() -> bool:
