@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from kafka07c._views import Message, MessageSet
 from kafka07c.cluster import Cluster, TopicPartition
 from kafka07c.config import ConsumerConfig
-from kafka07c.coordinator import GroupMember
-from kafka07c.errors import GroupError, KafkaError
+from kafka07c.errors import KafkaError
 from kafka07c.metrics import Metrics
 from kafka07c.positions import Position
 from kafka07c.protocol import EARLIEST, LATEST
@@ -37,16 +35,18 @@ class Consumer:
     cluster, for those who have no ZooKeeper. ``group``: the group whose members share the partitions; without one the
     consumer reads all partitions of its topics by itself and commits nothing. ``options`` are the fields of
     :class:`~kafka07c.config.ConsumerConfig`, also in kafka-python's spelling; ``properties`` has them by their 0.7
-    names. ``metrics``: a :class:`~kafka07c.metrics.Metrics` to count in. Nothing is connected, and no group joined, before
-    the first message is asked for.
+    names. ``metrics``: a :class:`~kafka07c.metrics.Metrics` to count in. Nothing is connected, and no group joined,
+    before the first message is asked for.
 
-    A consumer, or a stream of it, is for one thread; :meth:`close`, :meth:`commit` and the questions may come from others.
+    A consumer, or a stream of it, is for one thread; :meth:`close`, :meth:`commit` and the questions may come from
+    others.
 
     **Delivery is at least once.** In detail:
 
-    - A message counts as handled once the application comes back for more: with the next message, :meth:`poll` or batch.
-      By itself (``autocommit.enable``, the default) the consumer commits only that: every ``autocommit.interval.ms``, and
-      when it gives partitions up. What is handled when the process dies before that comes again.
+    - A message counts as handled once the application comes back for more: with the next message, :meth:`poll` or
+      batch. By itself (``autocommit.enable``, the default) the consumer commits only that: every
+      ``autocommit.interval.ms``, and when it gives partitions up. What was handled since then comes again when the
+      process dies.
     - With autocommit on, :meth:`close`, and so leaving the ``with`` block, commits all that was handed out, the last
       message included. Leaving the block by an exception commits nothing: the message that failed comes again.
     - With autocommit off only :meth:`commit` ever commits. It covers everything handed out, the current message
@@ -61,19 +61,19 @@ class Consumer:
       there. :meth:`commit` raises CommitFailedError with it in ``moved``; autocommit logs it.
     - While ZooKeeper cannot be reached nothing is handed out and nothing committed. If the session ends before it is
       back, what is queued is dropped, and the partitions go to other members.
-    - One bad partition never stops the others. ``on_corrupt="raise"`` (the default) raises its error once, after the good
-      messages before it, and leaves it there until :meth:`seek`; ``"stop"`` leaves it there without raising;
-      ``"skip"`` goes on behind the damage: at the next entry where the damaged one's length is believed, else at the next
-      segment. See :attr:`errors` and ``on_error``.
+    - One bad partition never stops the others. ``on_corrupt="raise"`` (the default) raises its error once, after the
+      good messages before it, and leaves it there until :meth:`seek`; ``"stop"`` leaves it there without raising;
+      ``"skip"`` goes on behind the damage: at the next entry where the damaged one's length is believed, else at the
+      next segment. What a broker refuses for the moment (it does not have the partition, say) is tried again. See :attr:`errors` and ``on_error``.
 
     **Callbacks.** ``on_assign(partitions)`` and ``on_revoke(partitions, can_commit)`` come from a thread of the
     consumer's own. Reading begins after ``on_assign`` returns, so it may :meth:`seek`. During ``on_revoke``, if
-    ``can_commit``, :meth:`commit` still covers the partitions; nothing more of them is handed out, but the application may
-    still be handling what it has: commit positions of your own if so. Whatever it does, the partitions are released
-    after a second, for others wait; from then on :meth:`commit` raises for them. ``on_partition_end(tp, position)`` is
-    called once for each time that a partition's end is reached, ``on_error(tp, error, skipped)`` for errors that are not
-    raised, with the offsets (from, to) that were skipped or None: both in the thread that reads, when it comes back for
-    more.
+    ``can_commit``, :meth:`commit` still covers the partitions; nothing more of them is handed out, but the
+    application may still be handling what it has: commit positions of your own if so. Whatever it does, the
+    partitions are released after a second, for others wait; from then on :meth:`commit` raises for them.
+    ``on_partition_end(tp, position)`` is called once for each time that a partition's end is reached, ``on_error(tp,
+    error, skipped)`` for errors that are not raised, with the offsets (from, to) that were skipped or None: both in
+    the thread that reads, when it comes back for more.
 
     ``until_end=True`` reads each partition up to its end, as it is when it is reached, and then ends.
     """
@@ -112,7 +112,7 @@ class Consumer:
         self._reader = Reader(
             self.config,
             self._cluster,
-            zookeeper_options=access.options() if isinstance(access, Access) else None,
+            zookeeper=access,
             events=Events(on_assign, on_revoke, on_error, on_partition_end),
             metrics=metrics,
             until_end=until_end,
@@ -253,11 +253,11 @@ class Consumer:
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where each partition's log begins now; BrokerConnectionError when a broker cannot be reached."""
-        return self._ends(partitions, EARLIEST)
+        return self._reader.log_ends.ask(partitions, EARLIEST)
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where the flushed part of each log ends now; BrokerConnectionError when a broker cannot be reached."""
-        return self._ends(partitions, LATEST)
+        return self._reader.log_ends.ask(partitions, LATEST)
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Hand out nothing of these until :meth:`resume`. GroupError for one that is not read."""
@@ -278,8 +278,8 @@ class Consumer:
         """Commit everything that was handed out, the current message included; or these positions.
 
         CommitFailedError for partitions that are no longer ours (``lost``) and those whose offset somebody else changed
-        (``moved``), after the others were committed; GroupError without a group, ZooKeeperError when ZooKeeper cannot be
-        reached.
+        (``moved``), after the others were committed; GroupError without a group, ZooKeeperError when ZooKeeper cannot
+        be reached.
         """
         given = None if positions is None else {tp: _position(where) for tp, where in positions.items()}
         self._reader.commit(given)
@@ -302,7 +302,7 @@ class Consumer:
         return streams
 
     def create_message_streams_by_filter(self, topic_filter: TopicFilter, threads: int = 1) -> list[MessageStream]:
-        """Join the group and give so many streams for all topics that ``Whitelist("…")`` or ``Blacklist("…")`` lets through.
+        """Join the group and give so many streams for all topics that a ``Whitelist`` or ``Blacklist`` lets through.
 
         The partitions of all topics are spread over the streams. Errors as for :meth:`create_message_streams`.
         """
@@ -329,8 +329,8 @@ class Consumer:
     def close(self) -> None:
         """Leave the group and end everything. With autocommit on, all that was handed out is committed first.
 
-        (Of streams, what is handled by other threads just now is not: those may fail.) Nothing is raised for offsets that
-        cannot be committed: they are logged, and come again. Twice does no harm.
+        (Of streams, what is handled by other threads just now is not: those may fail.) Nothing is raised for offsets
+        that cannot be committed: they are logged, and come again. Twice does no harm.
         """
         self._close(commit=True)
 
@@ -363,20 +363,12 @@ class Consumer:
         self._started = True
         try:
             if self.config.group is not None:
-                self._join(subscription, lambda tp, thread: self._stream.queue)
+                self._reader.join(subscription, lambda tp, thread: self._stream.queue)
             else:
                 self._reader.assign(dict.fromkeys(self._all_partitions(subscription)), self._stream.queue)
         except BaseException:
             self._started = False
             raise
-
-    def _join(self, subscription: Subscription, queue_of: Callable) -> None:
-        config = self.config
-        if config.group is None:
-            raise GroupError("streams are for a group: give the consumer a group")
-        if config.zookeeper is None:
-            raise GroupError("members of a group meet in ZooKeeper: give the consumer zookeeper=")
-        self._reader.join(partial(GroupMember, config.zookeeper, config.group, subscription), queue_of)
 
     def _all_partitions(self, subscription: Subscription) -> list[TopicPartition]:
         topics = self._cluster.topics if subscription.is_filter else subscription.topic_threads
@@ -389,22 +381,11 @@ class Consumer:
         self._check_open()
         if self._started or self._subscription is not None or self._streams:
             raise RuntimeError("the consumer reads something already: make another one for other streams")
-        self._join(subscription, queue_of)
+        self._reader.join(subscription, queue_of)
         self._started = True
 
     def _resolved(self, tp: TopicPartition, where: int | Position | None) -> Position | None:
-        return Position(self._ends([tp], where)[tp]) if where in (EARLIEST, LATEST) else _position(where)
-
-    def _ends(self, partitions: Iterable[TopicPartition], time: int) -> dict[TopicPartition, int]:
-        found = {}
-        by_broker: dict[int, list[TopicPartition]] = {}
-        for tp in partitions:
-            by_broker.setdefault(tp.broker, []).append(tp)
-        for broker, tps in by_broker.items():
-            with self._cluster.connect(broker) as simple:
-                for tp in tps:
-                    [found[tp]] = simple.get_offsets_before(tp.topic, tp.partition, time, 1)
-        return found
+        return Position(self._reader.log_ends.ask([tp], where)[tp]) if where in (EARLIEST, LATEST) else _position(where)
 
     def _check_open(self) -> None:
         if self._reader.closed:

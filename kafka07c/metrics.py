@@ -56,7 +56,7 @@ QUEUED_BYTES = "ConsumerStats.QueuedBytes"
 
 
 class Sample(NamedTuple):
-    """One figure: its ``kind`` (``counter`` or ``gauge``), ``name``, ``labels`` (name and value pairs) and ``value``."""
+    """One figure: ``kind`` (``counter`` or ``gauge``), ``name``, ``labels`` (name and value pairs) and ``value``."""
 
     kind: str
     name: str
@@ -116,8 +116,8 @@ class Timer:
     """How often something was done, and how long it took; use it as a context manager, or tell it by :meth:`observe`.
 
     It gives the figures that 0.7's ``SnapshotStats`` give, under the names that ``SimpleConsumerStats`` has: for
-    ``SimpleConsumerStats.FetchRequests`` these are ``NumFetchRequests``, ``AvgFetchRequestMs``, ``MaxFetchRequestMs`` and
-    ``FetchRequestsPerSecond``. Averages are over all the time since the timer was made.
+    ``SimpleConsumerStats.FetchRequests`` these are ``NumFetchRequests``, ``AvgFetchRequestMs``, ``MaxFetchRequestMs``
+    and ``FetchRequestsPerSecond``. Averages are over all the time since the timer was made.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):

@@ -28,10 +28,10 @@ class Position(NamedTuple):
 class Handout:
     """Messages of one partition on their way to the application, some of them handed out.
 
-    ``start`` is the position that they were asked for from: messages before it are in ``messages`` and count as handled.
-    ``end`` is where to go on after all of them. ``handed`` and ``back`` are counts from the start of ``messages``: the
-    next to hand out is ``messages[handed]``, and the application has come back for more after the first ``back``.
-    ``live``: whether more may be handed out now; ``gone``: nothing ever will.
+    ``start`` is the position that they were asked for from: messages before it are in ``messages`` and count as
+    handled. ``end`` is where to go on after all of them. ``handed`` and ``back`` are counts from the start of
+    ``messages``: the next to hand out is ``messages[handed]``, and the application has come back for more after the
+    first ``back``. ``live``: whether more may be handed out now; ``gone``: nothing ever will.
     """
 
     __slots__ = ("back", "count", "end", "first", "gone", "handed", "live", "messages", "start")
@@ -124,20 +124,18 @@ class Progress:
         return found if by_hand is None or found is None else max(found, by_hand)
 
     @property
-    def finished(self) -> bool:
-        """Whether nothing is left to hand out of what is here."""
-        return all(handout.finished for handout in self._handouts)
+    def handouts(self) -> tuple[Handout, ...]:
+        """Those that are not done with, in the order of the log."""
+        return self._handouts
 
     def add(self, handout: Handout) -> None:
         """These messages come next."""
-        if self._reset is None:
-            self._handouts += (handout,)
-            return
-        if handout.start == self._reset:
+        if handout.start == self._reset:  # no position after those from before the reset means anything any more
             self.void()
             self._handouts = (handout,)
             self._by_hand = self._reset = None
-        # else it is from before the reset: it is handed out, but no position after it means anything any more
+        else:
+            self._handouts += (handout,)
 
     def come_back(self) -> None:
         """The application has come back for more: what was handed out is handled."""

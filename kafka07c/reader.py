@@ -22,8 +22,11 @@ from kafka07c.config import ConsumerConfig
 from kafka07c.coordinator import REVOKE_SECONDS, GroupMember, OffsetStore, State
 from kafka07c.errors import CommitFailedError, GroupError, KafkaError, ZooKeeperError
 from kafka07c.fetcher import Fetchers
+from kafka07c.log_ends import LogEnds
 from kafka07c.metrics import Metrics
 from kafka07c.positions import Handout, Position, Progress
+from kafka07c.subscription import Subscription
+from kafka07c.zookeeper import Access
 
 __all__ = ["Assigned", "Events", "GroupLog", "Reader", "Taken"]
 
@@ -103,7 +106,7 @@ class Reader:
         config: ConsumerConfig,
         cluster: Cluster,
         *,
-        zookeeper_options: Mapping[str, Any] | None = None,
+        zookeeper: str | Access | None = None,
         events: Events = Events(),
         metrics: Metrics | None = None,
         until_end: bool = False,
@@ -114,8 +117,9 @@ class Reader:
         self.closed = False
         self.until_end = until_end
         self.member: GroupMember | None = None
+        self.log_ends = LogEnds(cluster)
         self._cluster = cluster
-        self._zookeeper_options = zookeeper_options
+        self._zookeeper = zookeeper
         self._events = events
         self._callbacks = Callbacks(self.log)
         self._fetchers = Fetchers(
@@ -139,11 +143,15 @@ class Reader:
 
     # Beginning and ending
 
-    def join(self, member: Callable[..., GroupMember], queue_of: Callable[[TopicPartition, int], ChunkQueue]) -> None:
+    def join(self, subscription: Subscription, queue_of: Callable[[TopicPartition, int], ChunkQueue]) -> None:
         """Become a member of the group; ``queue_of`` gives the queue for a partition on a thread's number."""
+        if self.config.group is None:
+            raise GroupError("there is no group to join: give the consumer group=")
+        if self._zookeeper is None:
+            raise GroupError("members of a group meet in ZooKeeper: give the consumer zookeeper=")
         self._queue_of = queue_of
-        self.member = member(
-            config=self.config, listener=self, metrics=self.metrics, zookeeper_options=self._zookeeper_options
+        self.member = GroupMember(
+            self._zookeeper, self.config.group, subscription, config=self.config, listener=self, metrics=self.metrics
         )
         self.metrics.gauge(names.CONSUMER_GROUP, group=self.config.group).set(1)
         self._start_committer()
@@ -209,7 +217,6 @@ class Reader:
                 for tp, (thread, position) in partitions.items()
             ]
             self._lost.difference_update(partitions)
-        self.metrics.counter(names.REBALANCES, group=self.config.group).inc()
         self.log.info("ours from now on: %s", ", ".join(map(str, partitions)))
         if self._events.on_assign is None:
             self._begin(new)
@@ -262,7 +269,6 @@ class Reader:
         self._forget(gone.values())
 
     def on_failed(self, error: Exception) -> None:
-        self.metrics.counter(names.FAILED_REBALANCES, group=self.config.group).inc()
         self.log.warning("%s", error)
 
     def _assign_then_begin(self, partitions: set[TopicPartition], new: list[Assigned]) -> None:
@@ -288,6 +294,9 @@ class Reader:
         labels = self._labels(tp)
         self.metrics.gauge(names.PART_OWNER, **labels).set(1)
         self.metrics.gauge(names.CONSUMED_OFFSET, **labels).set(lambda: _offset(assigned.progress.handed))
+        self.metrics.gauge(names.LATEST_OFFSET, **labels).set(lambda: self.log_ends.latest(tp, self.partitions))
+        self.metrics.gauge(names.OFFSET_LAG, **labels).set(lambda: self._lag(assigned))
+        self.metrics.gauge(names.QUEUED_BYTES, group=self.config.group).set(self._queued_bytes)
         return assigned
 
     def _begin(self, new: Iterable[Assigned]) -> None:
@@ -318,7 +327,7 @@ class Reader:
                     self._left.pop(tp, None)
                 if handed not in (progress.origin, progress.committed) and tp not in self._assigned:
                     self._lost.add(tp)
-                for name in (names.PART_OWNER, names.CONSUMED_OFFSET):
+                for name in (names.PART_OWNER, names.CONSUMED_OFFSET, names.LATEST_OFFSET, names.OFFSET_LAG):
                     self.metrics.remove(name, **self._labels(tp))
 
     def _let_all(self) -> None:
@@ -522,14 +531,13 @@ class Reader:
             raise GroupError("there is no group to commit for: give the consumer a group")
         with self._lock:
             if self._store is None:
-                if self.config.zookeeper is None:
+                if self._zookeeper is None:
                     raise GroupError("a group's offsets are in ZooKeeper: give the consumer zookeeper=")
                 self._store = OffsetStore(
-                    self.config.zookeeper,
+                    self._zookeeper,
                     self.config.group,
                     session_timeout=self.config.zookeeper_session,
                     connect_timeout=self.config.zookeeper_connect,
-                    options=self._zookeeper_options,
                 )
             return self._store
 
@@ -654,6 +662,15 @@ class Reader:
                     self.log.warning("%s", error)
 
     # Others
+
+    def _lag(self, assigned: Assigned) -> int | None:
+        """Bytes of the log that were not handed out yet."""
+        latest, handed = self.log_ends.latest(assigned.tp, self.partitions), assigned.progress.handed
+        return None if latest is None or handed is None else latest - handed.offset
+
+    def _queued_bytes(self) -> int:
+        with self._lock:
+            return sum(queue.bytes_queued for queue in {assigned.queue for assigned in self._assigned.values()})
 
     def _address(self, broker: int):
         try:

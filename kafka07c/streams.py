@@ -31,9 +31,9 @@ class MessageStream:
             handle(message)
 
     Each partition's messages come in order, and a partition is on one stream only. Iteration waits for messages; it
-    ends when the consumer is closed, or no message came for ``consumer.timeout.ms``, or with ``until_end`` when all is read.
-    It can then be begun again. :meth:`batches` gives whole message sets instead. A message counts as handled once
-    the thread asks for the next one; see :class:`~kafka07c.consumer.Consumer` for what that means to commits.
+    ends when the consumer is closed, or no message came for ``consumer.timeout.ms``, or with ``until_end`` when all
+    is read. It can then be begun again. :meth:`batches` gives whole message sets instead. A message counts as handled
+    once the thread asks for the next one; see :class:`~kafka07c.consumer.Consumer` for what that means to commits.
 
     Iterating raises the error of a partition, where the policy is to raise: once, after the messages before it. Iterate
     again for those of all other partitions; ``seek`` lets the damaged one go on.
@@ -42,8 +42,8 @@ class MessageStream:
     def __init__(self, reader: Reader):
         self.queue = ChunkQueue(reader.config.queue_bytes)
         self._reader = reader
-        self._unfinished: deque[Taken] = deque()  # in the order in which they came
-        self._finished: list[Taken] = []  # handed out to the last message, and not come back for yet
+        self._taken: list[Taken] = []  # what is not done with, in the order in which it came
+        self._done: deque[Taken] = deque()  # handed out and come back for, and not yet said
         self._errors: deque[KafkaError] = deque()
         self._iteration: Iterator[Message] | None = None
         self._thread: int | None = None
@@ -70,7 +70,6 @@ class MessageStream:
         while (taken := self._next()) is not None:
             messages = _rest(taken.handout, self._reader.config.shallow)
             taken.handout.handed = taken.handout.count
-            self._move_on(taken)
             yield messages
 
     def poll(self, timeout: float, max_messages: int) -> dict[TopicPartition, list[Message]]:
@@ -83,7 +82,6 @@ class MessageStream:
             handout.handed += len(messages)
             polled.setdefault(taken.chunk.tp, []).extend(messages)
             max_messages -= len(messages)
-            self._move_on(taken)
             if not max_messages:
                 break
             taken = self._first_live()
@@ -102,7 +100,6 @@ class MessageStream:
                     handout.handed = i + 1
                     yield messages[i]
                     handout.back = handout.handed
-                self._move_on(taken)
         finally:
             self._iteration = None
 
@@ -134,11 +131,9 @@ class MessageStream:
     def _first_live(self) -> Taken | None:
         if self._reader.waiting:
             return None
-        for taken in list(self._unfinished):
-            if taken.handout.live:
+        for taken in self._taken:
+            if taken.handout.live and not taken.handout.finished:
                 return taken
-            if taken.handout.gone:
-                self._unfinished.remove(taken)
         return None
 
     def _take(self, timeout: float) -> bool:
@@ -146,21 +141,17 @@ class MessageStream:
         chunk = self.queue.get(timeout)
         taken = None if chunk is None else self._reader.accept(chunk)
         if taken is not None:
-            (self._finished if taken.handout.finished else self._unfinished).append(taken)
+            self._taken.append(taken)
         return chunk is not None
 
-    def _move_on(self, taken: Taken) -> None:
-        """If all of it is handed out, there is no more to it but to come back for it."""
-        if taken.handout.finished and not taken.handout.gone and taken in self._unfinished:
-            self._unfinished.remove(taken)
-            self._finished.append(taken)
-
     def _come_back(self) -> None:
-        for taken in {id(each.assigned): each for each in (*self._finished, *self._unfinished)}.values():
-            taken.assigned.progress.come_back()
-        finished, self._finished = self._finished, []
-        for taken in finished:
-            error = self._reader.done(taken)
+        """What was handed out is handled: say so, and let go of what is done with."""
+        for assigned in {each.assigned for each in self._taken}:
+            assigned.progress.come_back()
+        self._done.extend(each for each in self._taken if each.handout.finished)
+        self._taken = [each for each in self._taken if not each.handout.finished and not each.handout.gone]
+        while self._done:
+            error = self._reader.done(self._done.popleft())  # may call the application, which may raise
             if error is not None:
                 self._errors.append(error)
 
