@@ -28,7 +28,6 @@ from kafka07c._views import MessageSet
 from kafka07c.cluster import Cluster, TopicPartition
 from kafka07c.errors import (
     CorruptMessageError,
-    KafkaError,
     LogError,
     MessageTooLargeError,
     OffsetOutOfRangeError,
@@ -38,6 +37,7 @@ from kafka07c.errors import (
 from kafka07c.protocol import EARLIEST, LATEST
 from kafka07c.segments import Log, find_logs
 from kafka07c.segments.files import parse_log_name
+from kafka07c.segments.reading import offset_behind
 from kafka07c.simple import SimpleConsumer
 
 __all__ = ["Range", "Source", "open_source"]
@@ -412,17 +412,12 @@ def _after_damage(
     The error of the part that is returned tells then where that is. Without ``skip`` nothing is left.
     """
     error = part.error
-    next_offset = _believed_end(error)
+    next_offset = offset_behind(error)
     if not skip:
         return part.with_error(_corruption(error, next_offset)), rest.after(rest.end)
     if next_offset is None:
         next_offset = min((start for start in segment_starts() if error.offset < start < rest.end), default=rest.end)
     return part.with_error(_corruption(error, next_offset)), rest.after(next_offset)
-
-
-def _believed_end(error: KafkaError) -> int | None:
-    # A log on disk calls an entry too large only after it has seen that another one follows.
-    return error.offset + 4 + error.size if isinstance(error, MessageTooLargeError) else error.next_offset
 
 
 def _corruption(error: CorruptMessageError | MessageTooLargeError, next_offset: int | None) -> CorruptMessageError:

@@ -154,6 +154,5 @@ class BrokerConfig:
 
 _BY_PROPERTY = by_name(BrokerConfig)
 
-#: every connection has a thread of its own; there are no snapshots of statistics; only consumers use the third; and how
-#: long ZooKeeper is waited for is fixed
+#: every connection has a thread of its own; there are no snapshots of statistics; only consumers use the third
 _WITHOUT_EFFECT = frozenset({"num.threads", "monitoring.period.secs", "zk.synctime.ms"})

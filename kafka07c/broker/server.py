@@ -1,6 +1,6 @@
 """Connections: one thread takes them, and one thread for each serves it, so that a slow reader holds up nobody else.
 
-What a request means is not known here: ``serve(frame)`` is called with the bytes of each request and gives what to do.
+What goes over a connection is not known here: ``serve(sock)`` is called with each, and it ends when that returns.
 """
 
 from __future__ import annotations

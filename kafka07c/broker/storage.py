@@ -85,8 +85,9 @@ class Storage:
     def append(self, topic: str, partition: int, message_set: memoryview) -> None:
         """Append a message set to a log, which is made when missing; an empty set only makes it.
 
-        InvalidTopicError, WrongPartitionError, CorruptMessageError, LogError: nothing is appended. Nor is it with
-        MessageTooLargeError, where an entry before the first damaged one is above ``max.message.size``.
+        InvalidTopicError, WrongPartitionError, CorruptMessageError, LogError: nothing is appended (see Log.append for
+        a flush that fails). Nor is it with MessageTooLargeError, where an entry before the first damaged one is above
+        ``max.message.size``.
         """
         self._check(topic, partition)
         log = self._find(topic, partition) or self._make(topic, partition)

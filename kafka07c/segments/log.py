@@ -216,7 +216,8 @@ class Log:
         MessageTooLargeError, for which a broker drops the set and says nothing; then damage, at any depth, and a set
         that is nothing but a cut entry, is a CorruptMessageError, for which it hangs up. A cut tail behind good entries
         is left out. A new segment is begun first when it is time, and the log is flushed after when it is time. All is
-        written or, with a LogError, nothing. (A cut tail inside a wrapper is damage here; 0.7.2 takes it.)
+        written or, with a LogError, nothing; if only that flush fails, all is written and not visible yet. (A cut tail
+        inside a wrapper is damage here; 0.7.2 takes it.)
         """
         if not isinstance(message_set, MessageSet):
             message_set = MessageSet(

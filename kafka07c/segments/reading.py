@@ -213,6 +213,6 @@ class SegmentReader:
 
 def offset_behind(error: KafkaError) -> int | None:
     """Where reading can go on behind the entry that ``error`` is about; None when nobody knows."""
-    if isinstance(error, MessageTooLargeError):
+    if isinstance(error, MessageTooLargeError):  # which is said only where another entry was seen to follow
         return error.offset + _SIZE_BYTES + error.size
     return error.next_offset

@@ -1,4 +1,4 @@
-"""Fixtures of the tests against a real Kafka 0.7.2; see README's "make interop" for what they need."""
+"""Fixtures of the tests against a real Kafka 0.7.2; CONTRIBUTING has the command, NEEDED what it takes."""
 
 from __future__ import annotations
 
