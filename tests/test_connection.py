@@ -218,12 +218,20 @@ def test_a_connection_that_is_closed_sends_and_receives_nothing():
 
 
 def test_peer_closed_sees_an_end_a_reset_and_life():
-    with ScriptedServer(until_client_closes, lambda peer: None, Peer.reset) as server:
+    connected_all = threading.Event()
+
+    def reset_once_connected(peer):  # sooner, and connecting itself may fail
+        connected_all.wait(10)
+        peer.reset()
+
+    with ScriptedServer(until_client_closes, lambda peer: None, reset_once_connected) as server:
         alive = connected(server)
         assert alive.peer_closed() is False
         assert alive.is_open and alive._socket.gettimeout() == alive.timeout
-        for _ in ("ended", "reset"):
+        for end in ("ended", "reset"):
             connection = connected(server)
+            if end == "reset":
+                connected_all.set()
             wait_readable(connection)
             assert connection.peer_closed() is True
             connection.close()
