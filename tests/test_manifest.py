@@ -241,6 +241,17 @@ def test_one_writer_at_a_time_and_a_kill_frees_the_lock(tmp_path):
     Output(out).close()
 
 
+def test_stray_files_among_the_staged_stop_nobody(tmp_path):
+    out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    commit(out, 0, 100)
+    elsewhere.mkdir()
+    (elsewhere / "kept").touch()
+    (out / STATE / "staged" / ".DS_Store").touch()
+    (out / STATE / "staged" / "link").symlink_to(elsewhere)
+    Output(out).close()
+    assert not leftovers(out) and (elsewhere / "kept").exists()
+
+
 def test_an_opening_that_fails_gives_the_lock_back(tmp_path):
     out = tmp_path / "out"
     commit(out, 0, 100)

@@ -405,7 +405,10 @@ class Output:
             if any(file.staged in staged for run in manifest.partitions for file in run.files):
                 self.move(manifest)
         for leftover in self.staged_path.iterdir():
-            shutil.rmtree(leftover)
+            if leftover.is_dir() and not leftover.is_symlink():
+                shutil.rmtree(leftover)
+            else:  # nothing of ours: what a file manager or a network file system leaves behind
+                leftover.unlink(missing_ok=True)
         for leftover in self.manifests_path.glob("*.tmp"):
             leftover.unlink()
 
