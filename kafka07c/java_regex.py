@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 __all__ = ["compile_java"]
 
@@ -104,10 +105,12 @@ _CODE_POINT = re.compile(r"0([0-3][0-7]{2}|[0-7]{1,2})|x([0-9a-fA-F]{2})|x\{([0-
 _PROPERTY = re.compile(r"[pP](?:\{(?:Is)?([^}]*)\}|(.))", re.DOTALL)
 
 
+@lru_cache(maxsize=256)  # every member's filter is read anew in each rebalance
 def compile_java(regex: str) -> re.Pattern[str]:
     """A pattern whose ``fullmatch`` is what Java's ``String.matches(regex)`` is.
 
-    ValueError, naming the expression and the place, where it is no Java regex or cannot be carried over exactly.
+    ValueError, naming the expression and the place, where it is no Java regex or cannot be carried over exactly. An
+    expression that Java takes exponential time for takes it here, too.
     """
     if len(regex) > MAX_LENGTH:
         raise ValueError(f"a regular expression of {len(regex)} characters: at most {MAX_LENGTH} are taken")

@@ -20,6 +20,7 @@ from kafka07c.errors import ZooKeeperError
 from kafka07c.protocol import EARLIEST
 from kafka07c.testing import ZooKeeper
 from kafka07c.zookeeper import Access, BrokerRegistration, connect
+from kafka07c.zookeeper.watching import BrokerWatch
 
 pytestmark = pytest.mark.zookeeper
 
@@ -130,6 +131,17 @@ def test_a_node_removed_and_made_again_at_once(hosts, client):
         watched.wait(lambda cluster: cluster.address(0).port == 39 and cluster.topics == {"t": {0: 39}})
         client.set("/brokers/topics/t/0", b"40")
         watched.wait(lambda cluster: cluster.topics == {"t": {0: 40}})
+
+
+def test_a_node_that_was_gone_when_read_and_is_back_when_its_parent_is(hosts, client):
+    client.create("/brokers/ids/0", b"h-1:h:9092", makepath=True)
+    watch = BrokerWatch(hosts)
+    watch._client = client
+    assert watch._read_everything()
+    client.delete("/brokers/ids/0")
+    assert watch._read(["/brokers/ids/0"]) and watch.snapshot.brokers == {}
+    client.create("/brokers/ids/0", b"h-1:h:9093")
+    assert watch._read(["/brokers/ids"]) and watch.snapshot.brokers == {0: ("h", 9093)}
 
 
 def test_a_storm_of_changes_ends_with_the_truth(hosts, client):

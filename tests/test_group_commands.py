@@ -14,15 +14,15 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 from kazoo.exceptions import NoNodeError
 
 from kafka07c import SyncProducer
 from kafka07c.broker import Broker
-from kafka07c.cli import main
+from kafka07c.cli import main, offsets
 from kafka07c.cli.offsets import format_line, parse_lines
-from kafka07c.cluster import TopicPartition
-from kafka07c.ranges import Range, open_source
+from kafka07c.cluster import Cluster, TopicPartition
+from kafka07c.ranges import open_source
 from kafka07c.testing import ZooKeeper, free_ports
 from kafka07c.zookeeper import connect
 
@@ -190,6 +190,10 @@ def test_a_member_that_cannot_be_read_is_named(run, recorded, client):
 # lag, with brokers of our own
 
 
+#: bytes in the log of one message ``payload NNNN``
+ENTRY = 10 + 12
+
+
 @pytest.fixture
 def brokers(zookeeper, tmp_path):
     """Two brokers with two partitions of topic ``clicks``; 10 messages in 0-0, 20 in 1-1."""
@@ -202,25 +206,18 @@ def brokers(zookeeper, tmp_path):
         for broker, partition, messages in ((0, 0, 10), (1, 1, 20)):
             with SyncProducer("127.0.0.1", started[broker].port) as producer:
                 producer.send("clicks", partition, [b"payload %04d" % number for number in range(messages)])
-        ends = {}
-        with open_source(zookeeper=zookeeper) as source:
-            while len(source.partitions("clicks") if "clicks" in source.topics() else ()) < 4:
-                source.close()  # registered a moment after the first message
-            for tp in source.partitions("clicks"):
-                want = {"0-0": 10, "1-1": 20}.get(tp.name, 0)
-                got = 0
-                while got < want:
-                    begin, end = source.bounds(tp)
-                    got = sum(len(part) for part in source.read(Range(*tp, begin, end)))
-                ends[tp.name] = source.bounds(tp)[1]
+        ends = {"0-0": 10 * ENTRY, "0-1": 0, "1-0": 0, "1-1": 20 * ENTRY}
+        with Cluster(zookeeper=zookeeper) as cluster, open_source(zookeeper=zookeeper) as source:
+            until(lambda: cluster.refresh() or len(cluster.partitions("clicks")) == 4)  # registered a moment later
+            until(lambda: {tp.name: source.bounds(tp)[1] for tp in source.partitions("clicks")} == ends)
         yield started, ends
     finally:
         for broker in started:
             broker.stop()
 
 
-def commit(client, group: str, offsets: dict[str, int], topic: str = "clicks") -> None:
-    for name, offset in offsets.items():
+def commit(client, group: str, positions: dict[str, int], topic: str = "clicks") -> None:
+    for name, offset in positions.items():
         client.create(f"/consumers/{group}/offsets/{topic}/{name}", b"%d" % offset, makepath=True)
 
 
@@ -320,11 +317,12 @@ names = st.text(st.characters(codec="utf-8", exclude_characters="/", exclude_cat
 numbers = st.integers(0, 2**31 - 1)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.tuples(names, st.builds(TopicPartition, names, numbers, numbers)), st.integers(0, 2**63 - 1)))
-def test_lines_come_back(offsets):
-    text = "\n".join(format_line(group, tp, offset) for (group, tp), offset in offsets.items())
+def test_lines_come_back(given):
+    text = "\n".join(format_line(group, tp, offset) for (group, tp), offset in given.items())
     parsed = {(group, tp): offset for group, found in parse_lines(text).items() for tp, offset in found.items()}
-    assert parsed == offsets
+    assert parsed == given
 
 
 # offsets: reset
@@ -348,7 +346,7 @@ def test_reset_shows_first_and_does_it_when_told(run, client, brokers):
 def test_reset_to_an_offset(run, client, brokers):
     _, ends = brokers
     commit(client, "g", {"0-0": 0})
-    one = ends["0-0"] // 10
+    one = ENTRY
     reset = ("offsets", "reset", "-g", "g", "-t", "clicks", "-p", "0-0", "--execute", "--to")
     assert run(*reset, one)[0] == 0 and committed(client, "g")["0-0"] == b"%d" % one
     assert run(*reset, ends["0-0"])[0] == 0 and committed(client, "g")["0-0"] == b"%d" % ends["0-0"]
@@ -373,6 +371,20 @@ def test_a_group_with_members_is_left_alone(run, client, brokers, tmp_path):
         client.set("/consumers/g/offsets/clicks/0-0", b"7")
         for name in set(committed(client, "g")) - {"0-0"}:
             client.delete(f"/consumers/g/offsets/clicks/{name}")
+
+
+def test_what_somebody_commits_meanwhile_is_not_overwritten(run, client, brokers, monkeypatch):
+    commit(client, "g", {"0-0": 7, "1-1": 7})
+    write = offsets._write
+
+    def write_after_a_commit(*arguments):
+        client.set("/consumers/g/offsets/clicks/1-1", b"22")
+        write(*arguments)
+
+    monkeypatch.setattr(offsets, "_write", write_after_a_commit)
+    code, out, err = run("offsets", "reset", "-g", "g", "-t", "clicks", "--to", "earliest", "--execute")
+    assert (code, out) == (5, "") and "clicks 1-1 changed just now" in err
+    assert committed(client, "g") == {"0-0": b"7", "1-1": b"22"}
 
 
 @pytest.mark.parametrize(
@@ -525,7 +537,6 @@ def until(condition, seconds: float = 60.0) -> None:
 
 
 def test_cat_of_a_group_with_a_damaged_partition_goes_on_with_the_others(client, zookeeper, brokers, tmp_path, ended):
-    _, ends = brokers
     log = next((tmp_path / "0" / "clicks-0").glob("*.kafka"))
     data = bytearray(log.read_bytes())
     data[-1] ^= 1  # the last of the ten
@@ -534,7 +545,7 @@ def test_cat_of_a_group_with_a_damaged_partition_goes_on_with_the_others(client,
     out, err = ended[0].communicate(timeout=60)
     assert ended[0].returncode == 4 and len(out.splitlines()) == 29
     assert err and all(line.startswith(b"% group g: ") and b"corrupt entry" in line for line in err.splitlines())
-    assert int(committed(client, "g")["0-0"]) == ends["0-0"] * 9 // 10
+    assert int(committed(client, "g")["0-0"]) == 9 * ENTRY
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,7 @@ def test_a_number_of_threads_that_cannot_be_is_refused(threads):
 topic_names = st.text(st.characters(codec="utf-8", exclude_characters='"\\', exclude_categories=["Cc"]), min_size=1)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(topic_names, st.integers(1, 1000), max_size=5))
 def test_topics_come_back(threads):
     subscription = Subscription.decode(Subscription.topics(threads).encode())
@@ -117,6 +118,7 @@ def test_a_member_trims_what_another_has_registered_untrimmed():
     assert Subscription.decode(b'*1*"a, b"').matches("b")
 
 
+@settings(deadline=None)
 @given(st.text("ab,| \t\"'", max_size=12))
 def test_what_is_registered_is_not_altered_by_trimming_it_again(text):
     try:
@@ -173,7 +175,7 @@ NAMES = [
 CARRIED_OVER = [
     "", "a", "a|b", "a|", "|", "()", "(?:)", "a.b", ".", ".*", "(?s).*", "(?s:.)b|a.", "a$", "^a$", "^*a$*",
     "$", "a$.*",
-    "(?=.*$)a.*", r"a\Z.*", r"a\z", r"a\Z(?s:.*)", r"\Aa", "(?!foo$).*", "(?!a$)(?s:.*)", "a?", "a??", "a?+", "a*+a",
+    "(?=.*$)a.*", r"a\Z.*", r"a\z", r"a\Z(?s:.*)", "(?s)a.$.", r"(?s)a.\Z.", "(?s).$.*", r"\Aa", "(?!foo$).*", "(?!a$)(?s:.*)", "a?", "a??", "a?+", "a*+a",
     "a*+b", "(?:ab?)*+", "(?:a|ab){2}+", "(?:a|ab){1,2}+b", "(?>a|ab)", "(?>a|ab)b", "(?>a*)ab", "a{2}", "a{2,}",
     "a{1,2}", "a{0}", "a{1,2}?b", "(a|b)*", "(?<x>a)b", "(?<x>a)(?<y>b)", "(?i)ab", "(?i)a(?-i)b", "(?i:a)b",
     "((?i)a)b", "a(?i)b|c", "(?i)k", "(?i)[k]", "(?i)é", "(?i)[a-z]+", "(?i)[Z-a]", "(?i)[^a]", "(?i)\\x41", "(?is)a.",
