@@ -26,7 +26,7 @@ from kafka07c import metrics as figures
 from kafka07c.assignment import assign
 from kafka07c.cluster import TopicPartition
 from kafka07c.config import ConsumerConfig
-from kafka07c.errors import GroupError, KafkaError
+from kafka07c.errors import GroupError, KafkaError, ZooKeeperError
 from kafka07c.metrics import Metrics
 from kafka07c.positions import Position
 from kafka07c.subscription import Subscription
@@ -45,6 +45,9 @@ _GATHER_SECONDS = (0.05, 0.3)
 
 #: seconds from one look at "do I own what the algorithm says?" to the next, when nothing is known to have changed
 _AUDIT_SECONDS = 10.0
+
+#: a back-off of 0 would keep the thread busy for nothing
+_LEAST_BACKOFF_SECONDS = 0.02
 
 #: seconds to the next try after a failure, doubled each time up to the back-off
 _RETRY_SECONDS = 0.25
@@ -156,6 +159,8 @@ class GroupMember:
         self._failed_rebalances = metrics.counter(figures.FAILED_REBALANCES, group=group)
         self._without_owner = metrics.counter(figures.SECONDS_WITHOUT_OWNER, group=group)
         metrics.gauge(figures.GENERATION, group=group).set(lambda: self.generation)
+        self._backoff = max(config.rebalance_backoff, _LEAST_BACKOFF_SECONDS)
+        self._patience = config.rebalance_retries * self._backoff
         self._state = State.NEW
         self._events: SimpleQueue[tuple[Event, str]] = SimpleQueue()
         self._nodes: GroupNodes | None = None
@@ -350,15 +355,14 @@ class GroupMember:
         """Somebody else's node is in the way. It is watched; look again, at the latest, after the back-off."""
         now = time.monotonic()
         self._blocked_since = self._blocked_since or now
-        patience = self._config.rebalance_retries * self._config.rebalance_backoff
-        if now - self._blocked_since > patience:
+        if now - self._blocked_since > self._patience:
             found = ", ".join(f"{path} ({holder})" for path, holder in sorted(self._blocked.items())[:3])
-            self._report(GroupError(f"in the way for more than {patience:g} s: {found}"))
-        self._plan(self._config.rebalance_backoff)
+            self._report(GroupError(f"in the way for more than {self._patience:g} s: {found}"))
+        self._plan(self._backoff)
 
     def _again(self) -> None:
         """It failed: try again soon, then less and less often."""
-        self._plan(min(_RETRY_SECONDS * 2 ** min(self._failures, 10), self._config.rebalance_backoff))
+        self._plan(min(_RETRY_SECONDS * 2 ** min(self._failures, 10), self._backoff))
         self._failures += 1
 
     def _settle(self) -> None:
@@ -389,18 +393,24 @@ class GroupMember:
 
     def _suspend(self) -> None:
         self._stand_still()
+        self._plan(self._patience)
         if not self._suspended:
             self._suspended = True
             self._tell(self._listener.on_suspended)
 
     def _expire(self) -> None:
         self._stand_still()
+        self._plan(self._patience)
         lost = set(self._owned)
         self._forget(lost)
         self._strays.clear()
         self._nodes.end_session()
         self._suspended = False
         self._tell(self._listener.on_lost, lost)
+
+    def _still_away(self) -> None:
+        self._report(ZooKeeperError(f"ZooKeeper at {self._zookeeper} has not been reached for {self._patience:g} s"))
+        self._plan(self._patience)
 
     def _leave(self) -> None:
         owned = set(self._owned)
@@ -454,7 +464,8 @@ class GroupMember:
         if overtaken := missing & held.keys():
             self._forget(overtaken)
             self._tell(self._listener.on_lost, overtaken)
-        positions = self._nodes.take_over(wanted.keys() - held.keys() - missing)
+        with self._lock:
+            positions = self._nodes.take_over(wanted.keys() - held.keys() - missing)
         self._strays.clear()
         if positions:
             with self._lock:
@@ -557,11 +568,13 @@ TRANSITIONS: dict[tuple[State, Event], tuple[Callable[[GroupMember], Event | Non
     (_S.SUSPENDED, _E.SESSION_LOST): (_M._expire, _S.EXPIRED),
     (_S.SUSPENDED, _E.DISCONNECTED): (None, _S.SUSPENDED),
     (_S.SUSPENDED, _E.CHANGED): (None, _S.SUSPENDED),
+    (_S.SUSPENDED, _E.DUE): (_M._still_away, _S.SUSPENDED),
     (_S.SUSPENDED, _E.CLOSE): (_M._leave, _S.CLOSED),
     #
     (_S.EXPIRED, _E.CONNECTED): (_M._now, _S.JOINING),
     (_S.EXPIRED, _E.DISCONNECTED): (None, _S.EXPIRED),
     (_S.EXPIRED, _E.SESSION_LOST): (None, _S.EXPIRED),
     (_S.EXPIRED, _E.CHANGED): (None, _S.EXPIRED),
+    (_S.EXPIRED, _E.DUE): (_M._still_away, _S.EXPIRED),
     (_S.EXPIRED, _E.CLOSE): (_M._leave, _S.CLOSED),
 }
