@@ -141,7 +141,9 @@ def test_recorded_groups_are_read(zk):
     assert read_offsets(zk, "golden-black") == {} == read_owners(zk, "no such group")
 
 
-@pytest.mark.parametrize("data", [None, b"", b"-1", b"+1", b" 1", b"1.5", b"1_0", b"x", b"9" * 19, b"9" * 5000, b"\xff"])
+@pytest.mark.parametrize(
+    "data", [None, b"", b"-1", b"+1", b" 1", b"1.5", b"1_0", b"x", b"9" * 19, b"9" * 5000, b"\xff"]
+)
 def test_what_is_no_offset_hides_no_others(zk, data, caplog):
     put(zk, PATHS.offset(A), data)
     put(zk, PATHS.offset(B), b"7")
