@@ -226,7 +226,7 @@ class Consumer:
     @property
     def at_end(self) -> bool:
         """Whether every partition has been read to its end, or is stopped by an error; False before it began."""
-        return self._started and self._reader.at_end
+        return (self._started or bool(self._streams)) and self._reader.at_end
 
     @property
     def errors(self) -> dict[TopicPartition, KafkaError]:
@@ -298,7 +298,8 @@ class Consumer:
         """
         subscription = Subscription.topics(topic_threads)
         streams = {topic: self._new_streams(count) for topic, count in topic_threads.items()}
-        self._open_streams(subscription, lambda tp, thread: streams[tp.topic][thread].queue)
+        everything = [stream for each in streams.values() for stream in each]
+        self._open_streams(everything, subscription, lambda tp, thread: streams[tp.topic][thread].queue)
         return streams
 
     def create_message_streams_by_filter(self, topic_filter: TopicFilter, threads: int = 1) -> list[MessageStream]:
@@ -306,8 +307,9 @@ class Consumer:
 
         The partitions of all topics are spread over the streams. Errors as for :meth:`create_message_streams`.
         """
+        subscription = Subscription.filtered(topic_filter, threads)
         streams = self._new_streams(threads)
-        self._open_streams(Subscription.filtered(topic_filter, threads), lambda tp, thread: streams[thread].queue)
+        self._open_streams(streams, subscription, lambda tp, thread: streams[thread].queue)
         return streams
 
     def commit_offsets(self) -> None:
@@ -353,11 +355,11 @@ class Consumer:
 
     def _start(self) -> None:
         """Join the group, or take all partitions, the first time that messages are asked for."""
+        if self._streams:
+            raise RuntimeError("the messages come from the streams that were made")
         if self._started or self._reader.closed:
             return
         subscription = self._subscription
-        if self._streams:
-            raise RuntimeError("the messages come from the streams that were made")
         if subscription is None:
             raise RuntimeError("nothing to read: subscribe to topics, or assign partitions")
         self._started = True
@@ -377,12 +379,12 @@ class Consumer:
     def _new_streams(self, count: int) -> list[MessageStream]:
         return [MessageStream(self._reader) for _ in range(count)]
 
-    def _open_streams(self, subscription: Subscription, queue_of: Callable) -> None:
+    def _open_streams(self, streams: list[MessageStream], subscription: Subscription, queue_of: Callable) -> None:
         self._check_open()
         if self._started or self._subscription is not None or self._streams:
             raise RuntimeError("the consumer reads something already: make another one for other streams")
         self._reader.join(subscription, queue_of)
-        self._started = True
+        self._streams = streams
 
     def _resolved(self, tp: TopicPartition, where: int | Position | None) -> Position | None:
         return Position(self._reader.log_ends.ask([tp], where)[tp]) if where in (EARLIEST, LATEST) else _position(where)

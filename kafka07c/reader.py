@@ -153,9 +153,13 @@ class Reader:
         self.member = GroupMember(
             self._zookeeper, self.config.group, subscription, config=self.config, listener=self, metrics=self.metrics
         )
+        try:
+            self.member.start()
+        except BaseException:
+            self.member = None
+            raise
         self.metrics.gauge(names.CONSUMER_GROUP, group=self.config.group).set(1)
         self._start_committer()
-        self.member.start()
 
     def leave(self) -> None:
         """Leave the group; what is uncommitted is committed where autocommit is on."""
@@ -501,6 +505,7 @@ class Reader:
                     todo = {ours[tp]: position for tp, position in positions.items() if tp in ours}
                     unknown = positions.keys() - ours.keys()
                     lost -= unknown
+                self._supersede_resets(todo)
             try:
                 self._write(todo, by_hand=True)
                 failure = None
@@ -605,6 +610,7 @@ class Reader:
             with self._lock:
                 chosen = list(self._assigned.values() if among is None else among)
                 todo = self._handled(position_of, [each for each in chosen if _has_moved(each, position_of)])
+                self._supersede_resets(todo)
             try:
                 self._write(todo, by_hand=by_hand)
             except KafkaError as error:
@@ -626,6 +632,11 @@ class Reader:
                 self._resets[tp] = (position, generation)
         self.metrics.counter(names.RESETS, group=self.config.group).inc()
         self._wake.set()
+
+    def _supersede_resets(self, todo: Iterable[Assigned]) -> None:
+        """What is about to be written is newer than a reset that was not written yet: that would be a step back."""
+        for assigned in todo:
+            self._resets.pop(assigned.tp, None)
 
     def _start_committer(self) -> None:
         if self._committer is None and self.config.group is not None:
