@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-import time
 from itertools import count
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.security import make_digest_acl
 
+from kafka07c import Consumer, SyncProducer
 from kafka07c.broker import Broker
 from kafka07c.cluster import BrokerAddress, Cluster, TopicPartition
 from kafka07c.errors import ZooKeeperError
@@ -328,6 +328,30 @@ def test_digest_credentials_and_acls(hosts):
             outsider.get("/brokers/ids/0")
         outsider.stop()
         outsider.close()
+
+
+def test_a_member_of_a_group_with_credentials(hosts, tmp_path):
+    access = Access(hosts, auth_data=_DIGEST, default_acl=[make_digest_acl("kafka", "secret", all=True)])
+    with (
+        Broker(tmp_path, 0, properties={"log.flush.interval": 1}) as broker,
+        BrokerRegistration(access, 0, broker.host, broker.port) as registration,
+        SyncProducer(broker.host, broker.port) as producer,
+    ):
+        producer.send("t", 0, [b"one", b"two"])
+        registration.add_topic("t", 1)
+        with Watched(access) as watched:
+            watched.wait(lambda cluster: cluster.topics == {"t": {0: 1}})
+        with Consumer("t", zookeeper=access, group="g", until_end=True) as consumer:
+            assert [message.value for message in consumer] == [b"one", b"two"]
+    outsider = connect(hosts)
+    with pytest.raises(NoAuthError):
+        outsider.get("/consumers/g/offsets/t/0-0")
+    outsider.stop()
+    outsider.close()
+    insider = connect(access)
+    assert insider.get("/consumers/g/offsets/t/0-0")[0] == b"26"
+    insider.stop()
+    insider.close()
 
 
 def test_secrets_are_not_shown():
