@@ -48,11 +48,12 @@ class Chunk:
 
 
 class Feed:
-    """The way of one partition into a queue. All but ``tp``, ``generation`` and ``queue`` is guarded by the queue's lock.
+    """The way of one partition into a queue. All but the first three attributes is guarded by the queue's lock.
 
-    ``open``: whether anything may still come this way; once False, False for good. ``position``: behind what was put
-    into the queue; None as long as it is not known where to begin. ``at_end``: that position was told to be the end.
-    ``stopped``: an error was told that will not go away.
+    ``tp``, ``generation``, ``queue``: of which partition, as whose, and where to. ``open``: whether anything may still
+    come this way; once False, False for good. ``position``: behind what was put into the queue; None as long as it is
+    not known where to begin. ``at_end``: that position was told to be the end. ``stopped``: an error was told that will
+    not go away.
     """
 
     __slots__ = ("at_end", "generation", "open", "position", "queue", "stopped", "tp")

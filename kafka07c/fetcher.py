@@ -6,8 +6,8 @@ What a fetch thread does, over and over::
     receive   the earlier answer
     deal      part by part: decode, queue, and say when the partition is to be asked for again
 
-Every partition is in one place at a time: *ready* (in the lane of its queue), *timed* (at its end, or refused: until its
-time has come), *on its way*, or nowhere (paused, or stopped by an error). Turns are taken: over queues, and within
+Every partition is in one place at a time: *ready* (in the lane of its queue), *timed* (at its end, or refused: until
+its time has come), *on its way*, or nowhere (paused, or stopped by an error). Turns are taken: over queues, and within
 a queue from first to last, one fetch each. All of this costs per fetch and partition, nothing per message.
 
 An answer is believed only where it begins at the position that its partition has by now. That alone makes it safe to
@@ -80,8 +80,8 @@ _AHEAD = 2
 #: a part of an answer is copied when the answer is more than so many times larger, rather than keep all of it alive
 _SMALL_PART = 8
 
-#: partitions at their end that are asked for in a second, at most: a tenth of one core or so
-_IDLE_ASKS = 20_000
+#: partitions at their end that one thread asks for in a second, at most: about a tenth of a core
+_IDLE_ASKS = 10_000
 
 #: seconds by which a timed partition may be early, so that those whose time comes together are asked together
 _TOGETHER = 0.002
@@ -155,8 +155,8 @@ class Fetchers:
 
     ``address``: where a broker is now, asked before each connection is made; None when nobody knows. ``config``: see
     :class:`FetchSettings`. ``on_reset``: called from a fetch thread with a partition, the position that
-    ``autooffset.reset`` gave it, because it had none or one outside of the log, and the
-    generation that it was added with. ``log``: where to say what happens.
+    ``autooffset.reset`` gave it because it had none, or one outside of the log, and the generation that it was added
+    with. ``log``: where to say what happens.
 
     Nothing here raises for what a broker does: that is in the chunks, or logged and tried again. All methods may be
     called from any thread, and return without waiting for a fetch thread or a broker.
@@ -281,12 +281,12 @@ class Fetchers:
 
     def _begin(self, partition: _Partition, *, is_new: bool = False) -> None:
         broker = partition.tp.broker
-        self._partitions[partition.tp] = partition
         fetcher = self._fetchers.get(broker)
         if fetcher is None:
             fetcher = self._fetchers[broker] = _BrokerFetcher(
                 broker, self._address, self._config, self._on_reset, self._metrics, self._logger
             )
+        self._partitions[partition.tp] = partition
         fetcher.partitions += is_new
         if not partition.paused and not partition.stopped:
             fetcher.schedule(partition)
@@ -532,7 +532,8 @@ class _BrokerFetcher:
         """Make partitions ready again whose part will take long to inflate: where they go on can be seen at once."""
         for partition, part in zip(sent.partitions, parts, strict=True):
             following = None if self._config.shallow else _end_of_wrappers(part)
-            if following is not None and partition.open and part.request.offset == partition.start:
+            expected = partition.open and part.request.offset == partition.start
+            if following is not None and expected and not partition.failures:
                 partition.offset = following
                 sent.ahead.add(partition)
                 self._soon(partition)
@@ -608,15 +609,15 @@ class _BrokerFetcher:
         partition.queue.put(partition, chunk, position, stop=stop)
 
     def _empty(self, partition: _Partition, error: KafkaError | None = None) -> MessageSet:
-        tp = partition.tp
-        offset = 0 if partition.position is None else partition.position.offset
-        return MessageSet(b"", max(offset, 0), topic=tp.topic, broker=tp.broker, partition=tp.partition).with_error(error)
+        offset = 0 if partition.position is None else max(partition.position.offset, 0)
+        return MessageSet(b"", offset, **partition.tp._asdict()).with_error(error)
 
     # --- what is wrong with one partition
 
     def _reset(self, partition: _Partition) -> float:
         """Go on where ``autooffset.reset`` says, for want of an offset or because it is outside of the log."""
-        lacks = "there is no offset" if partition.position is None else f"offset {partition.start} is outside of the log"
+        known = partition.position is not None
+        lacks = f"offset {partition.start} is outside of the log" if known else "there is no offset"
         if self._config.offset_reset == "error":
             self._log.error("%s: %s, and autooffset.reset is error: stopped", partition.tp, lacks)
             reason = f"{lacks}, and autooffset.reset is error: seek to where to go on"

@@ -105,8 +105,8 @@ class _SentMultifetch:
 class FetchedPart:
     """One part of the answer to a multifetch sent ahead, as it came: its bytes were not looked at yet.
 
-    ``request`` is what was asked, ``code`` the broker's error code (0: none), ``data`` the bytes of the log: a read-only
-    view over the buffer that all parts of the answer share, and that lives as long as any of them.
+    ``request`` is what was asked, ``code`` the broker's error code (0: none), ``data`` the bytes of the log: a
+    read-only view over the buffer that all parts of the answer share, and that lives as long as any of them.
     """
 
     request: FetchRequest

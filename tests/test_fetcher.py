@@ -478,7 +478,8 @@ def test_a_partition_of_large_messages_is_asked_for_them_at_once():
 
 def test_ten_thousand_partitions():
     partitions = [TopicPartition("a-topic", 0, number) for number in range(10_000)]
-    with served({tp: [entry(b"%d" % tp.partition)] for tp in partitions}, connections=2, fetch_backoff_ms=FOR_EVER) as (rig, logs):
+    segments = {tp: [entry(b"%d" % tp.partition)] for tp in partitions}
+    with served(segments, connections=2, fetch_backoff_ms=FOR_EVER) as (rig, logs):
         for tp in partitions:
             rig.add(tp)
         chunks = rig.until_end(*partitions)
@@ -532,7 +533,8 @@ def test_a_small_part_does_not_keep_a_large_answer(monkeypatch):
 @pytest.mark.parametrize("policy", ["raise", "stop", "skip"])
 def test_a_refused_partition_is_tried_again_and_disturbs_no_other(tmp_path, policy):
     good, bad = TopicPartition("good", 0, 0), TopicPartition("bad", 0, 0)
-    with Broker(tmp_path, properties={"log.flush.interval": 1}) as broker, Rig({0: broker.port}, on_corrupt=policy) as rig:
+    properties = {"log.flush.interval": 1}
+    with Broker(tmp_path, properties=properties) as broker, Rig({0: broker.port}, on_corrupt=policy) as rig:
         for topic in ("good", "bad"):
             produce(broker, topic, 0, [b"one"])
         broker.fail_next("multifetch", -1, topic="bad", times=3)
@@ -959,8 +961,8 @@ def test_an_answer_that_is_cut_is_asked_for_again(tmp_path, at_byte):
 
 def test_a_broker_that_never_answers_holds_up_its_own_partitions_only(tmp_path):
     stuck, free = TopicPartition("t", 1, 0), TopicPartition("t", 0, 0)
-    properties = {"log.flush.interval": 1}
-    with Broker(tmp_path / "0", 0, properties=properties) as good, Broker(tmp_path / "1", 1, properties=properties) as bad:
+    good, bad = (Broker(tmp_path / str(n), n, properties={"log.flush.interval": 1}) for n in range(2))
+    with good, bad:
         for broker in (good, bad):
             produce(broker, "t", 0, numbered(100))
         stall = bad.stall_next("multifetch")
@@ -1053,6 +1055,44 @@ def test_a_thread_that_fails_by_a_mistake_says_so_and_starts_again(caplog):
             assert queue.get(PATIENCE).messages.payloads() == [b"one"]
     assert caplog.text.count("the fetch thread of broker 0 failed and starts again") == 2
     assert "first mistake" in caplog.text
+
+
+def test_a_mistake_while_a_request_is_put_together_forgets_nothing(tmp_path, monkeypatch, caplog):
+    mistakes = [True] * 3
+
+    def request(topic: str, partition: int, *more) -> FetchRequest:
+        if partition == 1 and mistakes:
+            mistakes.pop()
+            raise TypeError("a mistake")
+        return FetchRequest(topic, partition, *more)
+
+    properties = {"log.flush.interval": 1}
+    with Broker(tmp_path, partitions=3, properties=properties) as broker, Rig({0: broker.port}, fetch_bytes=20) as rig:
+        for tp in (A, B, C):
+            produce(broker, "t", tp.partition, [b"one", b"two"])
+            rig.add(tp)
+            rig.fetchers.pause([tp])
+        monkeypatch.setattr(fetcher, "FetchRequest", request)
+        rig.fetchers.resume([A, B, C])
+        chunks = rig.until_end(A, B, C)
+        assert all(payloads(chunks, tp) == [b"one", b"two"] for tp in (A, B, C))
+    assert caplog.text.count("failed and starts again") == 3
+
+
+def test_a_mistake_with_a_wrapper_is_not_repeated_at_once(monkeypatch):
+    messages, tries = FetchedPart.messages, []
+
+    def broken(part: FetchedPart, **options) -> MessageSet:
+        tries.append(monotonic())
+        if len(tries) < 5:
+            raise TypeError("a mistake")
+        return messages(part, **options)
+
+    monkeypatch.setattr(FetchedPart, "messages", broken)
+    with served({A: [build_message_set([b"one"], "gzip")]}) as (rig, _):
+        rig.add(A)
+        assert payloads(rig.until_end(A), A) == [b"one"]
+    assert tries[4] - tries[1] > 0.05 + 0.1 + 0.2
 
 
 def test_a_broker_that_speaks_something_else_is_tried_again(caplog):
