@@ -21,13 +21,14 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from kafka07c.java_regex import compile_java
+from kafka07c.protocol import check_topic
 
 __all__ = ["Blacklist", "Subscription", "TopicFilter", "Whitelist"]
 
 _MAX_THREADS = 2**31 - 1
 _FILTER = re.compile(r"([*!])([0-9]+)\1(.*)", re.ASCII | re.DOTALL)
 _LINE_END = re.compile("[\n\r\u0085\u2028\u2029]")
-_NO_JSON_NAME = re.compile(r'["\\\x00-\x1f]')  # 0.7 writes names as they are, and so could not read these back
+_NO_JSON_NAME = re.compile(r'["\\]')  # 0.7 writes names as they are, and so could not read these back
 _TRIMMED = "".join(map(chr, range(33)))
 _SHOWN = 200
 
@@ -102,9 +103,13 @@ class Subscription:
 
     @classmethod
     def topics(cls, threads: Mapping[str, int]) -> Self:
-        """These topics, each with its number of threads; ValueError for a name that 0.7 could not write down."""
+        """These topics, each with its number of threads.
+
+        InvalidTopicError for a name that no broker takes, ValueError for one that 0.7 could not write down.
+        """
         for topic, count in threads.items():
             _check_threads(count, f"topic {topic!r}")
+            check_topic(topic)
             if _NO_JSON_NAME.search(topic):
                 raise ValueError(f"topic {topic!r} cannot be subscribed to by name: 0.7 writes names without escapes")
         return cls(topic_threads=dict(threads))
