@@ -58,7 +58,8 @@ class Consumer:
       committed; a :class:`~kafka07c.positions.Position` also says how many of its messages were handled. These are not
       given again by this process, nor by other processes that use this library; JVM members give all of it again.
     - An offset that somebody else has changed meanwhile, an operator say, is never overwritten: the consumer goes on
-      there. :meth:`commit` raises CommitFailedError with it in ``moved``; autocommit logs it.
+      there. It looks every ``autocommit.interval.ms``, and finds out when it commits: :meth:`commit` raises
+      CommitFailedError with the new position in ``moved``, otherwise it is logged.
     - While ZooKeeper cannot be reached nothing is handed out and nothing committed. If the session ends before it is
       back, what is queued is dropped, and the partitions go to other members.
     - One bad partition never stops the others. ``on_corrupt="raise"`` (the default) raises its error once, after the
@@ -331,15 +332,15 @@ class Consumer:
     def close(self) -> None:
         """Leave the group and end everything. With autocommit on, all that was handed out is committed first.
 
-        (Of streams, what is handled by other threads just now is not: those may fail.) Nothing is raised for offsets
-        that cannot be committed: they are logged, and come again. Twice does no harm.
+        (What another thread is just handling does not count: it may yet fail.) Nothing is raised for offsets that
+        cannot be committed: that is logged, and the messages come again. Twice does no harm.
         """
         self._close(commit=True)
 
     def _close(self, *, commit: bool) -> None:
         this_threads = {stream.queue for stream in (self._stream, *self._streams) if stream.is_this_threads}
         try:
-            self._reader.close(commit=commit, of=this_threads.__contains__ if self._streams else None)
+            self._reader.close(commit=commit, of=this_threads.__contains__)
         finally:
             for stream in (self._stream, *self._streams):
                 stream.queue.close()

@@ -44,16 +44,21 @@ class GroupLog(logging.LoggerAdapter):
         super().__init__(_log, {})
         self._group = group
 
-    def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        """As in any logger."""
+        if not self.isEnabledFor(level):
+            return
         tp = (kwargs.get("extra") or {}).get("tp")
         place = [f"group {self._group}"] if self._group else []
         place += [str(tp)] if tp is not None else []
-        labels = {
+        kwargs["extra"] = {
             "group": self._group,
             "topic": tp.topic if tp is not None else None,
             "partition": tp.name if tp is not None else None,
         }
-        return f"{': '.join([*place, ''])}{msg}", {**kwargs, "extra": labels}
+        kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1  # the line is our caller's
+        text = str(msg) % args if args else msg
+        self.logger.log(level, "%s%s", "".join(f"{each}: " for each in place), text, **kwargs)
 
 
 @dataclass(frozen=True)
@@ -163,10 +168,13 @@ class Reader:
 
     def leave(self) -> None:
         """Leave the group; what is uncommitted is committed where autocommit is on."""
-        member, self.member = self.member, None
-        if member is not None:
-            member.close()
-        self.drop(list(self._assigned))
+        if self.member is None:
+            self.drop(self.partitions)
+            return
+        try:
+            self.member.close()  # which calls on_revoked
+        finally:
+            self.member = None
 
     def assign(self, positions: Mapping[TopicPartition, Position | None], queue: ChunkQueue) -> None:
         """Read these partitions, which are nobody's; None: from the committed offset, else as settings say."""
@@ -186,7 +194,7 @@ class Reader:
             gone = self._give_up(set(partitions))
         if gone:
             self._fetchers.remove(gone)
-            if self.config.autocommit and self._may_commit and self.member is None:
+            if self.config.autocommit and self._may_commit:
                 self._commit_quietly(_completed, gone.values())
             self._forget(gone.values())
 
@@ -242,11 +250,11 @@ class Reader:
             left = max(0.001, deadline - time.monotonic())
             if not self._callbacks.call(self._events.on_revoke, partitions, can_commit, wait=left):
                 self.log.warning("on_revoke takes longer than %g s: it can no longer commit", REVOKE_SECONDS)
+        self._settle_commits(deadline)
         with self._lock:
             for tp in partitions:
                 self._leaving.pop(tp, None)
-        self._settle_commits(deadline)
-        self._forget(gone.values())
+            self._forget(gone.values())
 
     def on_suspended(self) -> None:
         self.log.warning("the connection to ZooKeeper is lost: nothing is handed out until it is back")
@@ -564,7 +572,6 @@ class Reader:
         if not todo:
             return
         positions = {assigned.tp: position for assigned, position in todo.items()}
-        refused: set[TopicPartition] = set()
         self.metrics.counter(names.COMMITS, group=self.config.group).inc()
         try:
             if self.member is not None:
@@ -573,17 +580,16 @@ class Reader:
                 self._offsets.commit(positions)
         except CommitFailedError as error:
             self.metrics.counter(names.FAILED_COMMITS, group=self.config.group).inc()
-            refused = {*error.lost, *error.moved}
+            self._note(todo, {*error.lost, *error.moved}, by_hand=by_hand)
             self._adopt(todo, error.moved)
             raise
-        except Exception:
-            refused = set(positions)
-            raise
-        finally:
-            with self._lock:
-                for assigned, position in todo.items():
-                    if assigned.tp not in refused:
-                        assigned.progress.commit(position, by_hand=by_hand)
+        self._note(todo, set(), by_hand=by_hand)
+
+    def _note(self, written: Mapping[Assigned, Position], refused: set[TopicPartition], *, by_hand: bool) -> None:
+        with self._lock:
+            for assigned, position in written.items():
+                if assigned.tp not in refused:
+                    assigned.progress.commit(position, by_hand=by_hand)
 
     def _adopt(self, todo: Iterable[Assigned], moved: Mapping[TopicPartition, Position | None]) -> None:
         """Go on where somebody else has set the offset."""
@@ -621,6 +627,22 @@ class Reader:
         if self._committing.acquire(timeout=max(0.0, deadline - time.monotonic())):
             self._committing.release()
 
+    def _adopt_changes(self) -> None:
+        """Look whether somebody else has set an offset: who has nothing to commit would not find out."""
+        with self._committing:
+            with self._lock:
+                known = {tp: each for tp, each in self._assigned.items() if each.progress.committed is not None}
+            found = self._offsets.committed(known) if known else {}
+            changed = {
+                assigned: assigned.progress.committed
+                for tp, assigned in known.items()
+                if _offset(found[tp]) != assigned.progress.committed.offset
+            }
+            try:
+                self._write(changed, by_hand=False)  # which is refused: the offset has another version by now
+            except CommitFailedError as error:
+                self.log.debug("%s", error)
+
     def _on_reset(self, tp: TopicPartition, position: Position, generation: int) -> None:
         """A fetch thread had to begin elsewhere: ZooKeeper is told at once, by the thread that commits."""
         with self._lock:
@@ -646,16 +668,24 @@ class Reader:
     def _keep_committing(self) -> None:
         due = time.monotonic() + self.config.autocommit_interval
         while not self.closed:
-            self._wake.wait(max(0.0, due - time.monotonic()) if self.config.autocommit else None)
+            self._wake.wait(max(0.0, due - time.monotonic()))
             self._wake.clear()
             try:
                 self._commit_resets()
-                if self.config.autocommit and time.monotonic() >= due:
+                if time.monotonic() >= due:
                     due = time.monotonic() + self.config.autocommit_interval
-                    if self._may_commit and not self._suspended and not self.closed:
-                        self._commit_quietly(_completed)
+                    self._look_after_offsets()
+            except KafkaError as error:
+                self.log.warning("%s", error)
             except Exception:
                 self.log.exception("committing failed")
+
+    def _look_after_offsets(self) -> None:
+        if self.closed or self._suspended or not self._may_commit:
+            return
+        if self.config.autocommit:
+            self._commit_quietly(_completed)
+        self._adopt_changes()
 
     def _commit_resets(self) -> None:
         with self._committing:

@@ -774,3 +774,50 @@ def test_it_ends_when_another_thread_closes_it(cluster):
     consumer.close()
     thread.join(PATIENCE)
     assert not thread.is_alive()
+
+
+def test_closing_does_not_commit_what_another_thread_is_handling(cluster):
+    topic, group = cluster.new(payloads(5))
+    tp = TopicPartition(topic, 0, 0)
+    consumer = cluster.consumer(topic, group=group)
+    handling, go_on, offsets = threading.Event(), threading.Event(), []
+
+    def work() -> None:
+        for message in consumer:
+            offsets.append(message.next_offset)
+            if len(offsets) == 3:
+                handling.set()
+                assert go_on.wait(PATIENCE)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        assert handling.wait(PATIENCE)
+        consumer.close()
+        assert cluster.offset(group, tp) == offsets[1]
+    finally:
+        go_on.set()
+        thread.join(PATIENCE)
+    assert len(offsets) == 3
+
+
+@pytest.mark.parametrize("autocommit", [True, False])
+def test_an_idle_consumer_finds_a_changed_offset_by_itself(cluster, autocommit):
+    topic, group = cluster.new(payloads(10))
+    tp = TopicPartition(topic, 0, 0)
+    with cluster.consumer(topic, group=group, autocommit=autocommit, autocommit_interval_ms=50) as consumer:
+        assert rest(consumer) == payloads(10)
+        consumer.commit()
+        cluster.set_offset(group, tp, cluster.end(topic, 0) // 2)
+        assert take(consumer, 5) == payloads(10)[5:]
+        assert cluster.offset(group, tp) == cluster.end(topic, 0) // 2 or autocommit
+        consumer.commit()
+        assert cluster.offset(group, tp) == cluster.end(topic, 0)
+
+
+def test_a_group_name_with_a_percent_sign_is_logged(cluster, caplog):
+    caplog.set_level(logging.INFO, "kafka07c.consumer")
+    topic, _ = cluster.new(payloads(1))
+    with cluster.consumer(topic, group=f"100%{topic}%d", until_end=True) as consumer:
+        assert len(list(consumer)) == 1
+    assert f"group 100%{topic}%d: ours from now on: {topic} 0-0, {topic} 0-1" in caplog.messages
