@@ -26,6 +26,7 @@ bench: setup ## ratios of the codec to memcpy, in one run
 
 setup: ## .venv with everything in it, and the extensions built (quick the second time)
 	@test "$$($(PYTHON) src_pyx/preflight.py fingerprint)" = "$$(cat $(VENV)/fingerprint 2>/dev/null)" || $(MAKE) --no-print-directory install
+	@ls kafka07c/_views.*.so >/dev/null 2>&1 || rm -f build/built
 	@$(MAKE) --no-print-directory build/built
 
 install: # the environment anew

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from kafka07c import zookeeper as zk
 from kafka07c.errors import OffsetOutOfRangeError, WrongPartitionError, ZooKeeperError
-from kafka07c.protocol import FetchRequest
+from kafka07c.protocol import FetchRequest, check_topic
 from kafka07c.simple import SimpleConsumer
 from kafka07c.zookeeper.watching import BrokerWatch
 
@@ -236,9 +236,10 @@ class Cluster:
 
         From a static list each broker is asked, once until :meth:`refresh`, which numbers it takes (see
         :func:`probe_partitions`). 0.7 brokers take fetches of topics that they have never heard of, so every name has
-        partitions then; BrokerConnectionError when one of the brokers cannot be reached, UnknownError for an illegal
-        name.
+        partitions then; BrokerConnectionError when one of the brokers cannot be reached. InvalidTopicError for a name
+        that no broker takes.
         """
+        check_topic(topic)
         if self._listed is not None:
             if topic not in self._counts:
                 self._counts[topic] = {broker: self._probe(broker, topic) for broker in self._listed}

@@ -25,6 +25,9 @@ FETCH_BYTES = 1024 * 1024
 #: a fetch grows for one large message up to this many bytes
 MAX_FETCH_MESSAGE_BYTES = 64 * 1024 * 1024
 
+#: segment starts that a broker is asked for at once
+MAX_SEGMENTS = 100_000
+
 #: the largest stored payload that a broker takes (``max.message.size``)
 MAX_MESSAGE_BYTES = 1_000_000
 

@@ -1,4 +1,4 @@
-"""Every error this library raises on purpose, and how broker error codes map to them.
+"""The errors of the library, and how broker error codes map to them. (A few more belong to Spark and the commands alone.)
 
 ::
 

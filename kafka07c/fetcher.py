@@ -93,9 +93,6 @@ _LONGEST_PAUSE = 2.0
 #: entries in a row above the cap that are passed over to find the next good one
 _MAX_TOO_LARGE = 1000
 
-#: segment starts to ask for
-_MAX_SEGMENTS = 100_000
-
 #: seconds that close() waits for the threads, all together
 _CLOSE_WAIT = 1.0
 
@@ -679,7 +676,7 @@ class _BrokerFetcher:
 
         In the last segment that is the end of what is flushed. Never at bytes that were found by searching.
         """
-        boundaries = self._consumer.get_offsets_before(tp.topic, tp.partition, LATEST, _MAX_SEGMENTS)
+        boundaries = self._consumer.get_offsets_before(tp.topic, tp.partition, LATEST, limits.MAX_SEGMENTS)
         if isinstance(error, MessageTooLargeError):
             following = self._behind_large(tp, error, boundaries)
         else:

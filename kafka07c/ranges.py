@@ -47,9 +47,6 @@ _log = logging.getLogger(__name__)
 #: no entry is shorter: a size field, magic 0, a CRC, no payload
 _SHORTEST_ENTRY = 9
 
-#: segment starts asked for; of a partition with more, the oldest segments are one range
-_MAX_SEGMENTS = 100_000
-
 
 @dataclass(frozen=True, slots=True)
 class Range:
@@ -331,8 +328,11 @@ def _bounds(consumer: SimpleConsumer, tp: TopicPartition) -> tuple[int, int]:
 
 
 def _segment_starts(consumer: SimpleConsumer, tp: TopicPartition) -> list[int]:
-    """OFFSETS with LATEST: the end, where it is no segment's start, and the segments' starts; all are boundaries."""
-    return sorted(consumer.get_offsets_before(tp.topic, tp.partition, LATEST, _MAX_SEGMENTS))
+    """OFFSETS with LATEST: the end, where it is no segment's start, and the segments' starts; all are boundaries.
+
+    Of a partition with more than the limit the oldest segments are one range.
+    """
+    return sorted(consumer.get_offsets_before(tp.topic, tp.partition, LATEST, config.MAX_SEGMENTS))
 
 
 def _send_fetch(consumer: SimpleConsumer, rest: Range, fetch_bytes: int) -> None:

@@ -48,9 +48,6 @@ _MIN_FETCH_BYTES = 4
 #: how many answers may end inside their first entry before it is called corrupt, whatever the log's end
 _SHORT_ANSWERS = 3
 
-#: segment starts to ask for when it matters where segments end
-_MAX_SEGMENTS = 100_000
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 T = TypeVar("T")
@@ -415,7 +412,7 @@ class SimpleConsumer(_Client):
 
     def _boundaries(self, request: FetchRequest) -> list[int]:
         """Where segments start, and the end of what is flushed. No entry goes across."""
-        return self._offsets(OffsetsRequest(request.topic, request.partition, LATEST, _MAX_SEGMENTS))
+        return self._offsets(OffsetsRequest(request.topic, request.partition, LATEST, config.MAX_SEGMENTS))
 
     # --- what follows a damaged entry
 

@@ -269,6 +269,13 @@ def test_follows_a_broker_until_ctrl_c(tmp_path):
                 process.wait()
 
 
+def test_a_broker_may_be_named_as_kcat_does(tmp_path, run):
+    with Broker(tmp_path, 0, properties={"log.flush.interval": 1}) as broker:
+        with SyncProducer(broker.host, broker.port) as producer:
+            producer.send("clicks", 0, [b"one"])
+        assert run("-b", f"{broker.host}:{broker.port}", "-e", "-f", "%b-%p %s\n")[:2] == (0, b"0-0 one\n")
+
+
 def test_a_broker_that_is_restarted_is_followed_on(tmp_path):
     broker = Broker(tmp_path, 0, properties={"log.flush.interval": 1}).start()
     process = None

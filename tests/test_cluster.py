@@ -10,7 +10,7 @@ import pytest
 from kafka07c import cluster as cluster_module
 from kafka07c.broker import Broker
 from kafka07c.cluster import BrokerAddress, Cluster, TopicPartition, parse_brokers, parse_partition, probe_partitions
-from kafka07c.errors import BrokerConnectionError, UnknownError, ZooKeeperError
+from kafka07c.errors import BrokerConnectionError, InvalidTopicError, ZooKeeperError
 from kafka07c.simple import SimpleConsumer
 from kafka07c.testing import ZooKeeper, free_ports
 from kafka07c.zookeeper import connect
@@ -188,7 +188,7 @@ def test_a_static_list(tmp_path):
                 cluster.topics
             with pytest.raises(ZooKeeperError, match="broker 1 is not registered in the list of brokers; there: 0, 7"):
                 cluster.address(1)
-            with pytest.raises(UnknownError):
+            with pytest.raises(InvalidTopicError):
                 cluster.partitions("no/topic")
             with cluster.connect(7) as consumer:
                 assert consumer.fetch("clicks", 0, 0).broker == 7

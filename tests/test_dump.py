@@ -68,7 +68,7 @@ def test_deep_shows_the_recorded_messages(golden, run):
         code, out, _ = run("--deep", "--json", "--no-payload", segment["file"])
         assert code == 0
         lines = [json.loads(line) for line in out.splitlines()]
-        messages = [line for line in lines if "index" in line or line["codec"] == 0]
+        messages = [line for line in lines if "index" in line or line["codec"] == "none"]
         assert [(line["next_offset"], line["crc"], line["payload_size"]) for line in messages] == [
             (message["next_offset"], message["crc"], message["payload"]["len"]) for message in segment["messages"]
         ]
@@ -79,7 +79,7 @@ def test_json_has_text_or_base64(run, tmp_path):
     code, out, _ = run("--json", path)
     text, binary = map(json.loads, out.splitlines())
     assert text == {
-        "file": str(path), "offset": 1000, "next_offset": 1014, "valid": True, "codec": 0, "magic": 1,
+        "file": str(path), "offset": 1000, "next_offset": 1014, "valid": True, "codec": "none", "magic": 1,
         "crc": 999008199, "payload_size": 4, "payload": "text",
     }  # fmt: skip
     assert binary["payload_base64"] == "/wA=" and "payload" not in binary

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import select
 import sys
 import traceback
 from collections.abc import Sequence
@@ -24,29 +25,42 @@ _COMMANDS = (ingest, cat, dump, broker, topics, brokers, groups, lag, offsets, v
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code. A usage error and ``--help`` exit at once, as argparse does."""
     args = _parser().parse_args(argv)
+    code = OK
     try:
         code = args.run(args)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:
-        # whoever read our output has had enough; Python would complain once more when it closes stdout
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and _stdout_is_closed():
+            # whoever read our output has had enough; Python would complain once more when it closes stdout
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return code
         return _report(error, args)
+
+
+def _stdout_is_closed() -> bool:
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
 
 
 def _report(error: Exception, args: argparse.Namespace) -> int:
     code = exit_code(error)
     if args.debug:
         traceback.print_exception(error)
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = " ".join(_text(error).split()) or type(error).__name__
     if code == INTERNAL:
         text = f"{type(error).__name__}: {text} (a fault of kafka07c; --debug shows where)"
     print(f"kafka07c {args.command}: {text}", file=sys.stderr)
     return code
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -96,6 +96,7 @@ def run(args: argparse.Namespace) -> int:
         return cat_group.run(args, render.messages)
     if args.topics or args.exclude is not None:
         raise UsageError("more topics behind the options, and --exclude, go with -G; -t names the only one")
+    args.brokers = _with_id(args.brokers)
     with open_source(args) as source:
         partitions = _selected(source.partitions(args.topic), args.partition)
         cat = _Cat(source, render.part, args)
@@ -251,6 +252,11 @@ def _last_messages(source: Source, tp: TopicPartition, wanted: int, earliest: in
                 return _Position(offset, count - wanted)
             wanted -= count
     return _Position(earliest)
+
+
+def _with_id(brokers: str | None) -> str | None:
+    """kcat's form ``host:port`` names a broker without its id: 0 stands for it."""
+    return f"0:{brokers}" if brokers and re.fullmatch(r"[^:,]+:\d+", brokers) else brokers
 
 
 # --- printing -----------------------------------------------------------------------------------------------------

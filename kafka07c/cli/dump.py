@@ -193,7 +193,7 @@ class _Text:
 
 
 class _Json:
-    """One object per entry, and per message in it; ``codec`` is that of the stored entry."""
+    """One object per entry, and per message in it; ``codec`` is that of the stored entry, a number where 0.7 has no such."""
 
     def __init__(self, no_payload: bool):
         self._no_payload = no_payload
@@ -202,7 +202,8 @@ class _Json:
         self._file = os.fspath(path)
 
     def entry(self, entry: _Entry) -> None:
-        self._line(entry, {"next_offset": entry.next_offset, "valid": entry.error is None, "codec": entry.codec})
+        codec = str(Codec(entry.codec)) if entry.codec in _CODECS else entry.codec
+        self._line(entry, {"next_offset": entry.next_offset, "valid": entry.error is None, "codec": codec})
 
     def inner(self, message) -> None:
         self._line(message, {"index": message.index, "next_offset": message.next_offset, "valid": True})
