@@ -57,8 +57,9 @@ class GroupLog(logging.LoggerAdapter):
             "partition": tp.name if tp is not None else None,
         }
         kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1  # the line is our caller's
-        text = str(msg) % args if args else msg
-        self.logger.log(level, "%s%s", "".join(f"{each}: " for each in place), text, **kwargs)
+        text, prefix = str(msg) % args if args else str(msg), "".join(f"{each}: " for each in place)
+        # what is raised names its group too
+        self.logger.log(level, "%s%s", "" if text.startswith(prefix) else prefix, text, **kwargs)
 
 
 @dataclass(frozen=True)
