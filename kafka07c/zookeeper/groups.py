@@ -48,6 +48,7 @@ from kazoo.exceptions import (
     SessionExpiredError,
 )
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.interfaces import IAsyncResult
 from kazoo.protocol.states import WatchedEvent, ZnodeStat
 
 from kafka07c.cluster import TopicPartition, parse_partition
@@ -70,7 +71,9 @@ __all__ = [
     "GroupPaths",
     "OffsetStore",
     "Owner",
+    "Written",
     "check_name",
+    "commit_error",
     "list_groups",
     "make_member_id",
     "read_members",
@@ -221,7 +224,7 @@ def _read(
 _EXPECTED = (NoNodeError, NodeExistsError, BadVersionError)
 
 
-def _answers(questions: Mapping[Any, Any], expected: tuple[type[Exception], ...] = _EXPECTED) -> dict:
+def _answers(questions: Mapping[Any, IAsyncResult], expected: tuple[type[Exception], ...] = _EXPECTED) -> dict:
     """What each question that is on its way got: an answer, or one of the ``expected`` errors. Others are raised."""
     answers, deadline = {}, time.monotonic() + CONNECT_TIMEOUT
     for key, question in questions.items():
@@ -232,7 +235,7 @@ def _answers(questions: Mapping[Any, Any], expected: tuple[type[Exception], ...]
     return answers
 
 
-def _answer(question: Any, deadline: float) -> Any:
+def _answer(question: IAsyncResult, deadline: float) -> Any:
     return _first_error(question.get(timeout=max(0.0, deadline - time.monotonic())))
 
 
@@ -281,6 +284,10 @@ def _inner_data(position: Position, version: int) -> bytes:
 
 
 # Offsets
+
+#: the nodes (path, version) that have to be there for a partition's offset to be written
+Guards = Callable[[TopicPartition], list[tuple[str, int]]]
+IsOurs = Callable[[TopicPartition], bool]
 
 
 @dataclass
@@ -360,13 +367,12 @@ class _Offsets:
     def write(
         self,
         positions: Mapping[TopicPartition, Position],
-        guards: Callable[[TopicPartition], list[tuple[str, int]]] | None = None,
-        is_ours: Callable[[TopicPartition], bool] = lambda tp: True,
+        guards: Guards | None = None,
+        is_ours: IsOurs = lambda tp: True,
     ) -> Written:
         """Write positions of partitions that are known: by :meth:`know`, :meth:`read` or :meth:`take_over`.
 
-        ``guards`` gives the nodes (path, version) that have to be there in the same transaction; ``is_ours`` is asked
-        when there is a conflict.
+        ``guards`` are checked in the same transaction; None: no transaction. ``is_ours`` is asked about a conflict.
         """
         written, todo = Written(), dict(positions)
         for _ in range(_TRIES):
@@ -378,7 +384,9 @@ class _Offsets:
         self._write_inner({tp: positions[tp] for tp in done})
         return written
 
-    def _try_to_write(self, positions, written: Written, guards, is_ours) -> dict[TopicPartition, Position]:
+    def _try_to_write(
+        self, positions: Mapping[TopicPartition, Position], written: Written, guards: Guards | None, is_ours: IsOurs
+    ) -> dict[TopicPartition, Position]:
         """Those that have to be tried again, after a conflict that was none of substance."""
         again, deadline = {}, time.monotonic() + CONNECT_TIMEOUT
         for tp, question in [(tp, self._submit(tp, positions[tp], guards)) for tp in positions]:
@@ -394,12 +402,14 @@ class _Offsets:
                 version = answer.version if isinstance(answer, ZnodeStat) else 0
                 self._known[tp] = _Known(version, _offset_data(positions[tp]))
         try:
-            return {tp: again[tp] for tp in again if self._may_try_again(tp, again[tp], written, is_ours)}
+            if again:  # the server that we ask may be behind the one that refused
+                self._client.sync_async(self._paths.root).get(timeout=CONNECT_TIMEOUT)
+            return {tp: again[tp] for tp in again if self._may_try_again(tp, written, is_ours)}
         except (KazooException, KazooTimeoutError) as error:
             written.failed |= {tp: error for tp in again.keys() - written.moved.keys() - written.refused}
             return {}
 
-    def _submit(self, tp: TopicPartition, position: Position, guards):
+    def _submit(self, tp: TopicPartition, position: Position, guards: Guards | None) -> IAsyncResult:
         known, path, data = self._known[tp], self._paths.offset(tp), _offset_data(position)
         known.tried.add(data)
         if guards is None:
@@ -415,7 +425,7 @@ class _Offsets:
             transaction.set_data(path, data, known.version)
         return transaction.commit_async()
 
-    def _may_try_again(self, tp: TopicPartition, position: Position, written: Written, is_ours) -> bool:
+    def _may_try_again(self, tp: TopicPartition, written: Written, is_ours: IsOurs) -> bool:
         """After a conflict: whose it is. True when nobody else's value would be overwritten by trying again."""
         if not is_ours(tp):
             written.refused.add(tp)
@@ -431,7 +441,9 @@ class _Offsets:
         written.moved[tp] = positions[tp]
         return False
 
-    def _look_up(self, partitions: Iterable[TopicPartition]):
+    def _look_up(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[dict[TopicPartition, _Known], dict[TopicPartition, Position | None]]:
         """What is in ZooKeeper now: ``({tp: _Known}, {tp: position or None})``."""
         partitions = list(partitions)
         offsets = {tp: self._client.get_async(self._paths.offset(tp)) for tp in partitions}
@@ -710,7 +722,7 @@ class GroupNodes:
                     return taken
             raise NoNodeError(f"{', '.join(map(str, sorted(todo)))}: owner nodes are being deleted all the time")
 
-    def _create_owner(self, tp: TopicPartition, thread: str):
+    def _create_owner(self, tp: TopicPartition, thread: str) -> IAsyncResult:
         path = self.paths.owner(tp)
         if not self._transactions:
             return self._client.create_async(path, thread.encode(), ephemeral=True)
@@ -735,7 +747,7 @@ class GroupNodes:
             ours = {path: stat.version for path, (_data, stat) in nodes.items() if stat.ephemeralOwner == self.session}
             _answers({path: self._delete_owner(path, version) for path, version in ours.items()})
 
-    def _delete_owner(self, path: str, version: int):
+    def _delete_owner(self, path: str, version: int) -> IAsyncResult:
         if not self._transactions:
             return self._client.delete_async(path, version)
         transaction = self._client.transaction()
