@@ -11,7 +11,7 @@ from typing import Any
 
 from groups.checker import Verdict
 from groups.proxy import Plan
-from groups.stage import BrokerProcess, Member, Stage
+from groups.stage import Member, Stage
 from kafka07c.testing import ZooKeeper
 
 #: asked before each round: whether there is to be one
@@ -22,12 +22,11 @@ MODES = ("iterate", "poll", "batches", "streams")
 
 @dataclass(frozen=True)
 class Scenario:
-    """``run`` on a stage made with ``options``; ``nodes``: ZooKeeper servers; ``new_owner``: see the checker."""
+    """``run`` on a stage made with ``options``; ``nodes``: ZooKeeper servers."""
 
     run: Callable[[Stage, More], None]
     options: Mapping[str, Any] = field(default_factory=dict)
     nodes: int = 1
-    new_owner: float | None = None
 
     @property
     def name(self) -> str:
@@ -176,16 +175,16 @@ def growing(stage: Stage, more: More) -> None:
     for _ in range(4):
         stage.join(mode=_mode(stage), pattern="clicks.*")
     stage.wait_settled()
+    broker = stage.brokers[0]
     number = 0
     while more():
         number += 1
         topic = f"clicks-{number}"
         stage.note_fault("topic made", topic)
-        stage.make_topic(topic, stage.brokers[0])
+        stage.make_topic(topic, broker)
         stage.produce([topic], rate=20)
-        stage.wait_for_topics({topic: 1})
+        stage.wait_for_topics({topic: broker.partitions})
         stage.wait_settled()
-        broker: BrokerProcess = stage.brokers[0]
         if number <= 3:
             broker.partitions += 2
             stage.note_fault("partitions added", f"broker {broker.number}")
@@ -230,8 +229,20 @@ class Run:
     stage: Stage | None = None
     verdict: Verdict = field(default_factory=Verdict)
 
-    def perform(self, zookeeper: ZooKeeper, more: More, *, seed: int, keep: Path | None = None, **options: object) -> Run:
-        """From beginning to end; with ``keep``, history and logs are copied there when a rule was broken."""
+    def perform(
+        self,
+        zookeeper: ZooKeeper,
+        more: More,
+        *,
+        seed: int,
+        keep: Path | None = None,
+        new_owner: float | None = None,
+        **options: object,
+    ) -> Run:
+        """From beginning to end. ``keep``: where history and logs are copied to when a rule was broken.
+
+        ``new_owner``: see :func:`groups.checker.check`; ``options`` of the stage go before those of the scenario.
+        """
 
         def one_more() -> bool:
             again = more()
@@ -244,7 +255,7 @@ class Run:
                 self.scenario.run(self.stage, one_more)
             except Exception as error:
                 failure = error
-            self.verdict = self.stage.finish(new_owner=self.scenario.new_owner)
+            self.verdict = self.stage.finish(new_owner=new_owner)
             if failure is not None:
                 self.verdict.violations["did not go on"].append(f"{type(failure).__name__}: {failure}")
             if keep is not None and not self.verdict.ok:

@@ -41,7 +41,7 @@ from kafka07c.errors import KafkaError
 from kafka07c.segments import find_logs
 from kafka07c.subscription import Subscription
 from kafka07c.testing import ZooKeeper, free_ports, start_process
-from kafka07c.zookeeper import connect
+from kafka07c.zookeeper import BROKER_IDS, connect
 from kafka07c.zookeeper.groups import GroupPaths, make_member_id, read_members, read_offsets, read_owners
 
 _TESTS = Path(__file__).parent.parent
@@ -57,7 +57,7 @@ class StageError(AssertionError):
     """Something did not come about in time."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Member:
     """One consumer in a process, which may have several."""
 
@@ -87,8 +87,12 @@ class BrokerProcess:
             self.proxy.target = (_BEHIND_PROXY, self.port)
 
     def start(self, *, new_port: bool = False) -> None:
-        """Start it, on its old port unless a new one is wanted, and wait until it is registered and listens."""
-        if new_port and self.proxy is None:
+        """Start it, on its old port unless a new one is wanted, and wait until it is registered and listens.
+
+        On another port it is another broker until the session of the one that was killed has ended.
+        """
+        if new_port:
+            self._stage.wait_for_end_of(self)
             self.port = free_ports(1)[0]
         command = [
             sys.executable, "-m", "kafka07c", "broker", "--id", str(self.number), "--log-dir", self.log_dir,
@@ -341,6 +345,11 @@ class Stage:
             return all(len(self.cluster.partitions(topic)) == count for topic, count in partitions.items())
 
         self._wait(are_there, _PATIENCE, lambda: f"topics are {self.cluster.topics}, not {dict(partitions)}")
+
+    def wait_for_end_of(self, broker: BrokerProcess) -> None:
+        """Wait until ZooKeeper has forgotten a broker that was killed."""
+        path = f"{BROKER_IDS}/{broker.number}"
+        self._wait(lambda: self._client.exists(path) is None, _PATIENCE, lambda: f"{path} is still there")
 
     def _wait(self, condition: Callable[[], bool], seconds: float, what: Callable[[], str]) -> None:
         deadline = time.monotonic() + seconds
