@@ -302,7 +302,6 @@ class _Sent:
 
     partitions: list[_Partition] = field(default_factory=list)
     reserved: list[tuple[ChunkQueue, int]] = field(default_factory=list)
-    dealt: int = 0  # how many of the partitions are done with
     ahead: set[_Partition] = field(default_factory=set)  # those asked for again before they were dealt with
     at: float = field(default_factory=monotonic)
 
@@ -429,7 +428,7 @@ class _BrokerFetcher:
             consumer.close()
         while self._in_flight:
             sent = self._in_flight.popleft()
-            for partition in sent.partitions[sent.dealt :]:
+            for partition in sent.partitions:
                 partition.offset = partition.start
                 self._soon(partition)
             self._release(sent)
@@ -551,7 +550,6 @@ class _BrokerFetcher:
                 self._log.exception("%s: the answer to a fetch cannot be handled; it is asked for again", partition.tp)
             finally:
                 self._again(sent, partition, pause)
-                sent.dealt += 1
 
     def _again(self, sent: _Sent, partition: _Partition, pause: float) -> None:
         partition.offset = partition.start
@@ -676,22 +674,23 @@ class _BrokerFetcher:
 
         In the last segment that is the end of what is flushed. Never at bytes that were found by searching.
         """
-        boundaries = self._consumer.get_offsets_before(tp.topic, tp.partition, LATEST, limits.MAX_SEGMENTS)
-        if isinstance(error, MessageTooLargeError):
-            following = self._behind_large(tp, error, boundaries)
-        else:
-            following = error.next_offset
-        if following is None:
-            following = min((offset for offset in boundaries if offset > error.offset), default=None)
-        return following
+        starts = self._consumer.get_offsets_before(tp.topic, tp.partition, LATEST, limits.MAX_SEGMENTS)
+        boundary = min((offset for offset in starts if offset > error.offset), default=None)
+        if isinstance(error, MessageTooLargeError) and boundary is not None:
+            return self._behind_large(tp, error, boundary)
+        believed = error.next_offset if isinstance(error, CorruptMessageError) else None
+        return boundary if believed is None else believed
 
-    def _behind_large(self, tp: TopicPartition, error: MessageTooLargeError, boundaries: list[int]) -> int | None:
-        """The end of an entry above the cap, or of several in a row, if a good one follows, or a segment ends there."""
+    def _behind_large(self, tp: TopicPartition, error: MessageTooLargeError, boundary: int) -> int:
+        """The end of an entry above the cap, or of several in a row, if a good one follows; else ``boundary``.
+
+        No entry goes across that: it is where the next segment begins.
+        """
         offset = error.offset
         for _ in range(_MAX_TOO_LARGE):
             offset += 4 + error.size
-            if offset in boundaries:
-                return offset
+            if offset >= boundary:
+                return boundary
             try:
                 following = self._consumer.fetch(
                     tp.topic,
@@ -700,12 +699,12 @@ class _BrokerFetcher:
                     self._config.fetch_bytes,
                     max_message_bytes=self._config.max_fetch_bytes,
                 )
-                return offset if following.valid_bytes else None
+                return offset if following.valid_bytes else boundary
             except MessageTooLargeError as next_error:
                 error = next_error
             except BrokerError:
-                return None
-        return None
+                return boundary
+        return boundary
 
 
 def _check(tp: TopicPartition, position: Position | None) -> None:

@@ -355,15 +355,17 @@ def test_partitions_take_turns():
 
 def test_queues_take_turns_when_one_request_cannot_serve_all(monkeypatch):
     monkeypatch.setattr(fetcher, "_ANSWER_BYTES", 2000)
-    partitions = [TopicPartition("t", 0, number) for number in range(8)]
+    partitions = [TopicPartition("t", 0, number) for number in range(24)]
     with served({tp: [entry(b"x" * 900)] * 50 for tp in partitions}, fetch_bytes=1000) as (rig, logs):
-        queues = {tp: ChunkQueue(10**6) for tp in partitions}
+        queues = [ChunkQueue(10**6) for _ in range(4)]
+        rig.fetchers.pause(partitions)
         for tp in partitions:
-            rig.add(tp, queue=queues[tp])
-        chunks = [queues[tp].get(PATIENCE) for _ in range(20) for tp in partitions]
-        assert all(chunks)
-        asked = Counter(part.partition for part in logs.parts)
-        assert max(asked.values()) - min(asked.values()) <= 5
+            rig.add(tp, queue=queues[tp.partition % 4])
+            rig.fetchers.pause([tp])
+        rig.fetchers.resume(partitions)
+        assert all([queue.get(PATIENCE) for _ in range(100) for queue in queues])
+        asked = Counter(part.partition % 4 for part in logs.parts)
+        assert max(asked.values()) - min(asked.values()) <= 12
 
 
 def test_a_full_queue_holds_up_no_other():
@@ -418,7 +420,7 @@ def test_two_requests_are_on_their_way():
 def test_the_next_request_is_sent_before_a_wrapper_is_inflated(monkeypatch):
     segments = [build_message_set([b"one"], "gzip"), build_message_set([b"two"], "snappy")]
     messages = FetchedPart.messages
-    with served({A: segments}) as (rig, logs):
+    with served({A: segments}, fetch_backoff_ms=FOR_EVER) as (rig, logs):
 
         def inflated_when_asked_again(part: FetchedPart, **options) -> MessageSet:
             if part.request.offset == 0:
@@ -428,6 +430,8 @@ def test_the_next_request_is_sent_before_a_wrapper_is_inflated(monkeypatch):
         monkeypatch.setattr(FetchedPart, "messages", inflated_when_asked_again)
         rig.add(A)
         assert payloads(rig.until_end(A), A) == [b"one", b"two"]
+        first, second = map(len, segments)
+        assert [part.offset for part in logs.parts] == [0, first, first + second]  # nothing was asked twice
 
 
 def wrapper_with_damage(*good: bytes) -> bytes:
@@ -718,6 +722,8 @@ def test_a_message_above_the_cap_stops_its_partition(policy):
         ([ONE + LARGE], [b"one"], len(LARGE)),
         ([ONE + LARGE + BAD + TWO, THREE], [b"one", b"three"], len(LARGE + BAD + TWO)),
         ([ONE + LARGE[:3000], TWO], [b"one", b"two"], 3000),
+        # where the length points to there is an entry, but in the next segment: it lies
+        ([ONE + LARGE[:4500], entry(b"y" * (len(LARGE) - 4500 - 10)) + TWO], [b"one", b"y" * 500, b"two"], 4500),
     ],
 )
 def test_messages_above_the_cap_are_skipped(segments, expected, skipped):
