@@ -42,6 +42,12 @@ def server():
         yield zookeeper
 
 
+@pytest.fixture(autouse=True)
+def no_audit(monkeypatch):
+    """What is noticed is noticed by watches, unless a test is about the audit."""
+    monkeypatch.setattr(coordinator, "_AUDIT_SECONDS", 1000.0)
+
+
 @pytest.fixture
 def hosts(server):
     """An address with a chroot of the test's own."""
@@ -291,7 +297,7 @@ def test_nodes_that_make_no_sense_hide_nothing_else(join, zk, caplog):
 
 def test_a_jvm_member_gets_what_it_waits_for_and_gives_back(join, zk):
     add_topic(zk, "clicks", b0=2)
-    member = join(consumer_id="m")
+    member = join(consumer_id="m", rebalance_backoff_ms=1_000_000)  # it does not depend on looking again
     zk.create(PATHS.member("g_a"), b'{ "clicks": 1 }', ephemeral=True)
     until(lambda: not zk.exists(PATHS.owner(tp("0-0"))))
     assert member.owned == {tp("0-1"): 0}
@@ -438,6 +444,19 @@ def test_an_owner_node_that_somebody_else_took_is_lost(join, zk):
     assert member.owned == {}
     member.close()
     assert zk.get(PATHS.owner(tp("0-0")))[0] == b"g_thief-0"
+
+
+def test_the_audit_finds_what_no_watch_has_told(join, zk, monkeypatch):
+    monkeypatch.setattr(coordinator, "_AUDIT_SECONDS", 0.1)
+    monkeypatch.setattr(GroupNodes, "_watch", lambda self, event: None)
+    add_topic(zk, "clicks", b0=1)
+    member = join()
+    zk.delete(PATHS.owner(tp("0-0")))
+    until(lambda: zk.exists(PATHS.owner(tp("0-0"))))
+    zk.delete(PATHS.member(member.member_id))
+    until(lambda: zk.exists(PATHS.member(member.member_id)))
+    zk.set("/brokers/topics/clicks/0", b"2")
+    until(lambda: set(member.owned) == {tp("0-0"), tp("0-1")})
 
 
 def test_an_id_is_put_back(join, zk):
