@@ -283,11 +283,11 @@ class Consumer:
         be reached.
         """
         given = None if positions is None else {tp: _position(where) for tp, where in positions.items()}
-        self._reader.commit(given)
+        self._reader.commits.commit(given)
 
     def committed(self, tp: TopicPartition) -> Position | None:
         """What the group has committed of a partition, read from ZooKeeper; None: nothing."""
-        return self._reader.committed([tp])[tp]
+        return self._reader.commits.committed([tp])[tp]
 
     # As 0.7 has it
 
@@ -321,7 +321,7 @@ class Consumer:
         if not self._streams:
             return self.commit()
         this_threads = {stream.queue for stream in self._streams if stream.is_this_threads}
-        self._reader.commit(of=this_threads.__contains__)
+        self._reader.commits.commit(of=this_threads.__contains__)
 
     def shutdown(self) -> None:
         """:meth:`close`, as 0.7 calls it: the streams end, and what their threads came back for is committed."""

@@ -674,7 +674,7 @@ def test_a_lost_connection_stops_delivery_and_a_lost_session_drops_what_is_queue
         topic, group = cluster.new(payloads(1000))
         tp, told = TopicPartition(topic, 0, 0), []
         with cluster.consumer(
-            topic, group=group, autocommit=False, zookeeper_session_ms=4000, zookeeper_connect_ms=10_000,
+            topic, group=group, autocommit=False, zookeeper_session_ms=12_000,
             on_revoke=lambda *event: told.append(event),
         ) as consumer:  # fmt: skip
             assert take(consumer, 10) == payloads(10)
