@@ -6,7 +6,7 @@ RUN := $(VENV)/bin/python
 SOURCES := setup.py src_pyx/preflight.py $(wildcard src_pyx/kafka07c/*.p[yx]? src_pyx/kafka07c/c/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test interop bench setup install clean
+.PHONY: help demo test interop soak bench setup install clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -20,6 +20,9 @@ test: setup ## every test but the interoperability ones
 
 interop: setup ## against a real 0.7.2 broker: make interop KAFKA07_CLASSPATH=jar:jar:...
 	@KAFKA07_CLASSPATH='$(KAFKA07_CLASSPATH)' $(RUN) -m pytest tests/interop --override-ini=addopts="-ra --strict-markers --import-mode=importlib"
+
+soak: setup ## consumer groups under faults for 15 minutes: make soak SEED=7 MINUTES=30, or FAULTS=1000
+	@PYTHONPATH=tests $(RUN) -m groups.soak $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(FAULTS),--faults $(FAULTS))
 
 bench: setup ## ratios of the codec to memcpy, in one run
 	@$(RUN) -m bench.ratios

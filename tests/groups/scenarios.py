@@ -177,7 +177,7 @@ def growing(stage: Stage, more: More) -> None:
     stage.wait_settled()
     broker = stage.brokers[0]
     number = 0
-    while more():
+    while number < 6 and more():
         number += 1
         topic = f"clicks-{number}"
         stage.note_fault("topic made", topic)
@@ -185,7 +185,7 @@ def growing(stage: Stage, more: More) -> None:
         stage.produce([topic], rate=20)
         stage.wait_for_topics({topic: broker.partitions})
         stage.wait_settled()
-        if number <= 3:
+        if number % 2:
             broker.partitions += 2
             stage.note_fault("partitions added", f"broker {broker.number}")
             broker.kill()

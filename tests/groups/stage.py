@@ -201,7 +201,8 @@ class Stage:
 
     def start(self, name: str, command: list, **options) -> subprocess.Popen:
         """A process whose standard error goes to a file of its own."""
-        environment = os.environ | {"PYTHONPATH": str(_TESTS)}
+        path = os.pathsep.join(filter(None, [str(_TESTS), os.environ.get("PYTHONPATH")]))
+        environment = os.environ | {"PYTHONPATH": path}
         with (self.folder / f"{name}.log").open("ab") as log:
             process = start_process(command, stdin=subprocess.DEVNULL, stderr=log, env=environment, **options)
         self._processes.append(process)
@@ -263,10 +264,11 @@ class Stage:
         self.members |= {member.name: member for member in joined}
         return joined
 
-    def note_fault(self, kind: str, target: str) -> None:
+    def note_fault(self, kind: str, target: str, at: float | None = None) -> None:
+        """Count a fault that comes now, or came ``at`` this time (time.monotonic())."""
         with self._faults_lock:
             self.faults += 1
-        self._faults.write("fault", kind=kind, target=target)
+        self._faults.write("fault", at=at, kind=kind, target=target)
 
     def kill(self, member: Member) -> None:
         """``kill -9``."""
@@ -308,18 +310,23 @@ class Stage:
         return self.session + 2 * self.servers._tick_ms / 1000
 
     def expire(self, member: Member) -> None:
-        """End the session of a member that is alive: a second client says good-bye in its name."""
-        session = self._session_of(member)
-        if session is None:
-            return  # it is about to register
-        self.note_fault("session expiry", member.name)
-        credentials = session, session_password(session)
-        impostor = KazooClient(self.servers.address, client_id=credentials, timeout=self.session)
-        try:
-            impostor.start(_PATIENCE)
-        finally:
-            impostor.stop()
-            impostor.close()
+        """End the session of a member that is alive: a second client says good-bye in its name.
+
+        The member may come back to its session in the instant between, and keep it: then it is done again.
+        """
+        while (session := self._session_of(member)) is not None:  # else it is about to register
+            at = time.monotonic()
+            credentials = session, session_password(session)
+            impostor = KazooClient(self.servers.address, client_id=credentials, timeout=self.session)
+            try:
+                impostor.start(_PATIENCE)
+            finally:
+                impostor.stop()
+                impostor.close()
+            if self._session_of(member) != session:
+                self.note_fault("session expiry", member.name, at)
+                return
+            self.note_fault("session taken over, and back", member.name, at)
 
     def member_of(self, thread: str) -> Member:
         """Whose thread it is."""
