@@ -179,11 +179,16 @@ class RealBroker:
 
 
 class ConsoleConsumer:
-    """0.7.2's console consumer, from the beginning of a topic; it runs until it is stopped."""
+    """0.7.2's console consumer; it runs until it is stopped.
 
-    def __init__(self, jvm: Jvm, zookeeper: str, topic: str, *arguments: object):
+    ``from_beginning``: of the topic; it deletes its group for that. Else it goes on where its group is.
+    """
+
+    def __init__(self, jvm: Jvm, zookeeper: str, topic: str, *arguments: object, from_beginning: bool = True):
+        if from_beginning:
+            arguments = ("--from-beginning", *arguments)
         self._process = jvm.start(
-            "kafka.consumer.ConsoleConsumer", "--zookeeper", zookeeper, "--topic", topic, "--from-beginning",
+            "kafka.consumer.ConsoleConsumer", "--zookeeper", zookeeper, "--topic", topic,
             *arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, bufsize=0,
         )  # fmt: skip
         self._printed = bytearray()
@@ -193,6 +198,19 @@ class ConsoleConsumer:
     def _read(self) -> None:
         while data := self._process.popen.stdout.read(65536):
             self._printed += data
+
+    @property
+    def lines(self) -> list[bytes]:
+        """The whole lines that it has printed."""
+        return bytes(self._printed).split(b"\n")[:-1]
+
+    def end(self, with_signal: int = signal.SIGKILL) -> None:
+        """End it, and wait until all that it has printed is read; SIGTERM lets it give back its partitions."""
+        if self._process.is_running():
+            os.kill(self._process.popen.pid, with_signal)
+            self._process.popen.wait(SECONDS)
+        self._thread.join()
+        self._process.stop()
 
     def until(self, end: bytes, times: int = 1) -> bytes:
         """All that it has printed, as soon as the line ``end`` was among it so many times."""
@@ -212,11 +230,7 @@ class ConsoleConsumer:
         return self
 
     def __exit__(self, *exc_info) -> None:
-        if self._process.is_running():
-            os.kill(self._process.popen.pid, signal.SIGTERM)  # so that it gives back its partitions
-            self._process.popen.wait(SECONDS)
-        self._thread.join()
-        self._process.stop()
+        self.end(signal.SIGTERM)
 
 
 class ConsoleProducer:
