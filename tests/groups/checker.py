@@ -152,9 +152,7 @@ class _Partition:
                 committed = event["offset"] or 0
             elif event.what == "owned":
                 resets = [reset["offset"] or 0 for reset in self.resets if reset.at >= event.at - _CLOCK]
-                self.stints.append(
-                    _Stint(event["member"], event["session"], event.at, min([committed, *resets]))
-                )
+                self.stints.append(_Stint(event["member"], event["session"], event.at, min([committed, *resets])))
 
     # deliveries
 
@@ -228,9 +226,9 @@ class _Partition:
             elif event.what == "committed":
                 self.verdict.commits += 1
                 offset = event["offset"]
-                reset = next((each for each in resets if each["offset"] == offset and each.at <= event.at + _CLOCK), None)
-                if reset is not None:
-                    resets.remove(reset)
+                operators = [each for each in resets if each["offset"] == offset and each.at <= event.at + _CLOCK]
+                if operators:
+                    resets.remove(operators[0])
                 else:
                     self._check_commit(event, committed, owner, delivered_up_to, boundaries)
                 committed = offset or 0

@@ -154,7 +154,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make soak")
     parser.add_argument("--seed", type=int, default=None, help="that of a run that is to be done again")
     parser.add_argument("--minutes", type=float, default=15.0)
-    parser.add_argument("--faults", type=int, default=None, help="go on until there were so many, whatever time it takes")
+    parser.add_argument("--faults", type=int, default=None, help="go on until there are so many, however long it takes")
     parser.add_argument("--keep", type=Path, default=Path("build/soak"), help="where to put what broke a rule")
     args = parser.parse_args()
     began = time.monotonic()

@@ -113,7 +113,9 @@ def _changes(zxid: int, time_ms: int, session: int, kind: int, record: _Jute) ->
                 yield from _changes(zxid, time_ms, session, part_kind, part)
 
 
-_NODE = re.compile(r"/consumers/(?P<group>[^/]+)/(?P<kind>owners|offsets)/(?P<topic>[^/]+)/(?P<partition>[0-9]+-[0-9]+)")
+_NODE = re.compile(
+    r"/consumers/(?P<group>[^/]+)/(?P<kind>owners|offsets)/(?P<topic>[^/]+)/(?P<partition>[0-9]+-[0-9]+)"
+)
 
 
 def observe(changes: Iterable[Change], group: str, chroot: str = "") -> list[Event]:
