@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from groups.history import Event
+
 from kafka07c import Log
 from kafka07c.cluster import TopicPartition
 from kafka07c.segments import find_logs

@@ -6,8 +6,8 @@ Each line has ``at`` (CLOCK_MONOTONIC, which all processes of a machine share), 
 =============== ====================================================================== =========================
 what            more                                                                   by
 =============== ====================================================================== =========================
-delivered       partition, records [[offset, index, id], …], generation                a member
-assigned        partitions, generation                                                 a member
+delivered       partition, records [[offset, index, id], …]                            a member
+assigned        partitions                                                             a member
 revoked         partitions, can_commit                                                 a member
 failed          error                                                                  a member, the producer
 fault           kind, target; what it is that is done to whom                          who does it

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 
 from groups.checker import record_id
 from groups.history import Writer
+
 from kafka07c import Message, TopicPartition
 from kafka07c.consumer import Consumer
 from kafka07c.errors import CommitFailedError

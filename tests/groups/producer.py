@@ -14,6 +14,7 @@ import threading
 import time
 
 from groups.history import Writer
+
 from kafka07c import Cluster, SyncProducer, TopicPartition
 from kafka07c.errors import KafkaError
 

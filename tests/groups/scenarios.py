@@ -12,6 +12,7 @@ from typing import Any
 from groups.checker import Verdict
 from groups.proxy import Plan
 from groups.stage import Member, Stage
+
 from kafka07c.testing import ZooKeeper
 
 #: asked before each round: whether there is to be one
@@ -33,8 +34,10 @@ class Scenario:
         return self.run.__name__.replace("_", "-")
 
 
-def _mode(stage: Stage) -> str:
-    return stage.random.choice(MODES)
+def _way(stage: Stage) -> dict[str, object]:
+    """One of the ways in which a member takes its messages."""
+    mode = stage.random.choice(MODES)
+    return {"mode": mode, "threads": stage.random.choice((1, 2)) if mode == "streams" else 1}
 
 
 def _anyone(stage: Stage) -> Member:
@@ -47,7 +50,7 @@ def _a_while(stage: Stage, longest: float) -> None:
 
 def _three_members(stage: Stage, **options: object) -> None:
     for _ in range(3):
-        stage.join(mode=_mode(stage), **options)
+        stage.join(**_way(stage), **options)
     stage.wait_settled()
 
 
@@ -55,7 +58,7 @@ def churn(stage: Stage, more: More) -> None:
     """Three consumers join one by one, one is killed, one leaves."""
     while more():
         while len(stage.members) < 3:
-            stage.join(mode=_mode(stage))
+            stage.join(**_way(stage))
             stage.wait_settled()
         _a_while(stage, 0.3)
         stage.kill(_anyone(stage))
@@ -72,7 +75,7 @@ def expiring(stage: Stage, more: More) -> None:
         stage.expire(_anyone(stage))
         stage.wait_settled()
         _a_while(stage, 0.5)
-        newcomer = stage.join(mode=_mode(stage), work_ms=2)
+        newcomer = stage.join(**_way(stage), work_ms=2)
         _a_while(stage, 1.0)  # it takes some time to come, and then the others rebalance
         stage.expire(stage.random.choice([member for member in stage.members.values() if member is not newcomer]))
         _a_while(stage, 0.2)
@@ -97,7 +100,7 @@ def stopping(stage: Stage, more: More) -> None:
 def cut_off(stage: Stage, more: More) -> None:
     """Members lose ZooKeeper: for longer than their session, for a moment, by a reset, behind slow or cut answers."""
     for _ in range(3):
-        stage.join_behind_proxy(mode=_mode(stage))
+        stage.join_behind_proxy(**_way(stage))
     stage.wait_settled()
     while more():
         stage.cut_off(_anyone(stage), stage.random.uniform(1.3, 1.8) * stage.session)
@@ -173,7 +176,7 @@ def brokers(stage: Stage, more: More) -> None:
 def growing(stage: Stage, more: More) -> None:
     """Topics appear under a filter, partitions are added, and there are more members than partitions."""
     for _ in range(4):
-        stage.join(mode=_mode(stage), pattern="clicks.*")
+        stage.join(**_way(stage), pattern="clicks.*")
     stage.wait_settled()
     broker = stage.brokers[0]
     number = 0
@@ -197,13 +200,13 @@ def growing(stage: Stage, more: More) -> None:
 def crowding(stage: Stage, more: More) -> None:
     """More members than partitions: those that are too many wait, and take over when an owner is killed."""
     for _ in range(4):
-        stage.join(mode=_mode(stage))
+        stage.join(**_way(stage))
     stage.wait_settled()
     while more():
         owners = {stage.member_of(thread) for thread in stage.owners().values()}
         stage.kill(stage.random.choice(sorted(owners, key=lambda member: member.name)))
         stage.wait_settled()
-        stage.join(mode=_mode(stage))
+        stage.join(**_way(stage))
         stage.wait_settled()
 
 

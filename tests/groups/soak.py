@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from groups.scenarios import SCENARIOS, Run
+
 from kafka07c.testing import ZooKeeper
 
 _TICK_MS = 200

@@ -30,13 +30,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException
-
 from groups import history
 from groups.checker import Verdict, check, read_logs
 from groups.proxy import Proxy
 from groups.transactions import member_of, observe, read_changes
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
+
 from kafka07c import Cluster, Log, SyncProducer, TopicPartition
 from kafka07c.assignment import assign
 from kafka07c.errors import KafkaError

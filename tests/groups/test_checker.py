@@ -31,7 +31,7 @@ def committed(at, offset, session):
 
 def delivered(at, member, *ranks):
     records = [[LOG[rank].offset, LOG[rank].index, LOG[rank].id] for rank in ranks]
-    return Event(at, "delivered", member, {"partition": PARTITION, "records": records, "generation": 1})
+    return Event(at, "delivered", member, {"partition": PARTITION, "records": records})
 
 
 def fault(at, kind, target):
@@ -80,7 +80,7 @@ BAD = {
     "lost": [*without("delivered", 4.6)[:-1]],
     "not in the log": [
         *GOOD,
-        Event(4.8, "delivered", "b", {"partition": PARTITION, "records": [[95, 0, "p:9"]], "generation": 1}),
+        Event(4.8, "delivered", "b", {"partition": PARTITION, "records": [[95, 0, "p:9"]]}),
     ],
     "delivered by a stranger": [*GOOD, delivered(4.8, "c", 8)],
     "repeated without reason": [*GOOD, delivered(4.8, "b", 8)],

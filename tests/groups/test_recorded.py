@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from kafka07c.config import ConsumerConfig
 from kafka07c.coordinator import GroupMember
 from kafka07c.subscription import Subscription
