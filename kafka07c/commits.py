@@ -69,7 +69,7 @@ def handed(of: Callable[[ChunkQueue], bool] | None = None) -> PositionOf:
 
 
 class Commits:
-    """Writes the positions of what is held, through ``member`` where there is one, else straight to the group's offsets.
+    """Writes the positions of what is held, by ``member`` where there is one, else straight to the group's offsets.
 
     ``restart`` makes a partition go on elsewhere; it is called with the holdings' lock held.
     """
@@ -129,7 +129,7 @@ class Commits:
     ) -> None:
         """Commit these positions, or all that was handed out (see :func:`handed` for ``of``).
 
-        CommitFailedError for what is lost, also if it was lost earlier and not said, and for what somebody else changed.
+        CommitFailedError for what is lost, also if it was earlier and not said, and for what somebody else changed.
         """
         self._offsets  # noqa: B018 -- without a group it is an error even if there is nothing to commit
         with self._writing:
@@ -250,7 +250,8 @@ class Commits:
         """Look whether somebody else has set an offset: who has nothing to commit would not find out."""
         with self._writing:
             with self._holdings.lock:
-                known = {tp: each for tp, each in self._holdings.assigned.items() if each.progress.committed is not None}
+                ours = self._holdings.assigned.items()
+                known = {tp: each for tp, each in ours if each.progress.committed is not None}
             found = self._offsets.committed(known) if known else {}
             changed = {
                 assigned: assigned.progress.committed

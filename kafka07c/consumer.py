@@ -65,7 +65,8 @@ class Consumer:
     - One bad partition never stops the others. ``on_corrupt="raise"`` (the default) raises its error once, after the
       good messages before it, and leaves it there until :meth:`seek`; ``"stop"`` leaves it there without raising;
       ``"skip"`` goes on behind the damage: at the next entry where the damaged one's length is believed, else at the
-      next segment. What a broker refuses for the moment (it does not have the partition, say) is tried again. See :attr:`errors` and ``on_error``.
+      next segment. What a broker refuses for the moment (it does not have the partition, say) is tried again. See
+      :attr:`errors` and ``on_error``.
 
     **Callbacks.** ``on_assign(partitions)`` and ``on_revoke(partitions, can_commit)`` come from a thread of the
     consumer's own. Reading begins after ``on_assign`` returns, so it may :meth:`seek`. During ``on_revoke``, if
