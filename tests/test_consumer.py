@@ -14,7 +14,7 @@ from group_cluster import PATIENCE, GroupCluster, until
 
 import kafka07c
 from kafka07c import metrics as names
-from kafka07c.cluster import TopicPartition
+from kafka07c.names import TopicPartition
 from kafka07c.consumer import Consumer
 from kafka07c.coordinator import State
 from kafka07c.errors import CommitFailedError, CorruptMessageError, GroupError, NoOffsetError
@@ -443,6 +443,28 @@ def test_an_offset_out_of_range_is_reset_and_written_at_once(cluster, reset, fir
         until(lambda: cluster.offset(group, tp) == goes_on)
         cluster.send(topic, 0, [b"new"])
         assert take(consumer, 1) == [first]
+
+
+def test_a_reset_that_is_written_late_takes_nothing_back(cluster, monkeypatch):
+    # seen under load: no offset yet, so 0 was to be written at once, and was after the first messages were committed
+    topic, group = cluster.new(payloads(10))
+    late, written = threading.Event(), threading.Event()
+    write_resets = Commits._write_resets
+
+    def write_late(commits):
+        late.wait(PATIENCE)
+        write_resets(commits)
+        written.set()
+
+    monkeypatch.setattr(Commits, "_write_resets", write_late)
+    with cluster.consumer(topic, group=group, enable_auto_commit=False) as consumer:
+        take(consumer, 4)
+        consumer.commit()
+        tp = TopicPartition(topic, 0, 0)
+        committed = cluster.offset(group, tp)
+        late.set()
+        assert written.wait(PATIENCE)
+        assert cluster.offset(group, tp) == committed > 0
 
 
 def test_no_offset_and_the_setting_to_make_an_error_of_it(cluster):
