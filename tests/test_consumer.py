@@ -15,6 +15,7 @@ from group_cluster import PATIENCE, GroupCluster, until
 import kafka07c
 from kafka07c import metrics as names
 from kafka07c.names import TopicPartition
+from kafka07c.commits import Commits
 from kafka07c.consumer import Consumer
 from kafka07c.coordinator import State
 from kafka07c.errors import CommitFailedError, CorruptMessageError, GroupError, NoOffsetError
