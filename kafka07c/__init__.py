@@ -17,9 +17,10 @@ except ModuleNotFoundError as error:
             "or in a checkout build it (make build/built)"
         ) from error
     raise
-from kafka07c.cluster import Cluster, TopicPartition
-from kafka07c.config import ConsumerConfig
+from kafka07c.cluster import Cluster
 from kafka07c.consumer import Consumer
+from kafka07c.consumer_config import ConsumerConfig
+from kafka07c.names import TopicPartition
 from kafka07c.positions import Position
 from kafka07c.protocol import EARLIEST, LATEST, FetchRequest, ProduceRequest
 from kafka07c.segments import Log

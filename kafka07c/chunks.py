@@ -14,8 +14,8 @@ from time import monotonic
 from typing import Protocol
 
 from kafka07c._views import MessageSet
-from kafka07c.cluster import TopicPartition
 from kafka07c.errors import KafkaError
+from kafka07c.names import TopicPartition
 from kafka07c.positions import Position
 
 __all__ = ["Chunk", "ChunkQueue", "Feed"]

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 
 from kafka07c import metrics as names
 from kafka07c.chunks import ChunkQueue
-from kafka07c.cluster import TopicPartition
-from kafka07c.config import ConsumerConfig
+from kafka07c.consumer_config import ConsumerConfig
 from kafka07c.coordinator import GroupMember, OffsetStore
 from kafka07c.errors import CommitFailedError, GroupError, KafkaError
 from kafka07c.group_log import GroupLog
 from kafka07c.metrics import Metrics
+from kafka07c.names import TopicPartition
 from kafka07c.positions import Position, Progress
 from kafka07c.zookeeper import Access
 

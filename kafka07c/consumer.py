@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from kafka07c._views import Message, MessageSet
-from kafka07c.cluster import Cluster, TopicPartition
-from kafka07c.config import ConsumerConfig
+from kafka07c.cluster import Cluster
+from kafka07c.consumer_config import ConsumerConfig
 from kafka07c.errors import KafkaError
 from kafka07c.metrics import Metrics
+from kafka07c.names import TopicPartition
 from kafka07c.positions import Position
 from kafka07c.protocol import EARLIEST, LATEST
 from kafka07c.reader import Events, Reader

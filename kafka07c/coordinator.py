@@ -24,10 +24,10 @@ from typing import NamedTuple, Protocol
 
 from kafka07c import metrics as figures
 from kafka07c.assignment import assign
-from kafka07c.cluster import TopicPartition
-from kafka07c.config import ConsumerConfig
+from kafka07c.consumer_config import ConsumerConfig
 from kafka07c.errors import GroupError, KafkaError, ZooKeeperError
 from kafka07c.metrics import Metrics
+from kafka07c.names import TopicPartition
 from kafka07c.positions import Position
 from kafka07c.subscription import Subscription
 from kafka07c.zookeeper.client import Access

@@ -23,8 +23,9 @@ from hashlib import blake2b
 from pathlib import Path
 
 from kafka07c.cli.output import table
-from kafka07c.cluster import Cluster, TopicPartition
+from kafka07c.cluster import Cluster
 from kafka07c.errors import KafkaError
+from kafka07c.names import TopicPartition
 from kafka07c.ranges import Range, open_source
 from kafka07c.simple import SyncProducer
 from kafka07c.testing import ZooKeeper, start_process

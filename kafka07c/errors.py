@@ -38,7 +38,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kafka07c.cluster import TopicPartition
+    from kafka07c.names import TopicPartition
     from kafka07c.positions import Position
 
 __all__ = [

@@ -31,10 +31,10 @@ from itertools import count
 from time import monotonic
 from typing import Any, Protocol
 
-from kafka07c import config as limits, metrics as figures
+from kafka07c import config as limits
+from kafka07c import metrics as figures
 from kafka07c._views import MessageSet
 from kafka07c.chunks import Chunk, ChunkQueue, Feed
-from kafka07c.cluster import BrokerAddress, TopicPartition
 from kafka07c.errors import (
     BrokerConnectionError,
     BrokerError,
@@ -46,6 +46,7 @@ from kafka07c.errors import (
     ProtocolError,
 )
 from kafka07c.metrics import Metrics
+from kafka07c.names import BrokerAddress, TopicPartition
 from kafka07c.positions import Position
 from kafka07c.protocol import EARLIEST, LATEST, FetchRequest, check_topic
 from kafka07c.simple import FetchedPart, SimpleConsumer

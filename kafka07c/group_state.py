@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kafka07c.assignment import assign
-from kafka07c.cluster import TopicPartition
 from kafka07c.errors import GroupError
+from kafka07c.names import TopicPartition
 from kafka07c.positions import Position
 from kafka07c.subscription import Subscription
 from kafka07c.zookeeper import CONNECT_TIMEOUT, Access, Snapshot, read_snapshot, session

@@ -6,8 +6,9 @@ import threading
 import time
 from collections.abc import Iterable
 
-from kafka07c.cluster import Cluster, TopicPartition
+from kafka07c.cluster import Cluster
 from kafka07c.errors import KafkaError
+from kafka07c.names import TopicPartition
 from kafka07c.protocol import LATEST
 
 __all__ = ["LogEnds"]

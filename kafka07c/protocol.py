@@ -33,7 +33,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from struct import Struct, error as StructError
+from struct import Struct
+from struct import error as StructError
 from typing import Any
 
 from kafka07c import config

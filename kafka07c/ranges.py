@@ -25,7 +25,7 @@ from typing import Literal, Self
 
 from kafka07c import config
 from kafka07c._views import MessageSet
-from kafka07c.cluster import Cluster, TopicPartition
+from kafka07c.cluster import Cluster
 from kafka07c.errors import (
     CorruptMessageError,
     LogError,
@@ -34,6 +34,7 @@ from kafka07c.errors import (
     ProtocolError,
     UnknownTopicError,
 )
+from kafka07c.names import TopicPartition
 from kafka07c.protocol import EARLIEST, LATEST
 from kafka07c.segments import Log, find_logs
 from kafka07c.segments.files import parse_log_name

@@ -16,15 +16,16 @@ from typing import Any
 from kafka07c import metrics as names
 from kafka07c.callbacks import Callbacks
 from kafka07c.chunks import Chunk, ChunkQueue
-from kafka07c.cluster import Cluster, TopicPartition
+from kafka07c.cluster import Cluster
 from kafka07c.commits import Assigned, Commits, Holdings, completed, handed
-from kafka07c.config import ConsumerConfig
+from kafka07c.consumer_config import ConsumerConfig
 from kafka07c.coordinator import REVOKE_SECONDS, GroupMember, State
 from kafka07c.errors import GroupError, KafkaError, ZooKeeperError
 from kafka07c.fetcher import Fetchers
 from kafka07c.group_log import GroupLog
 from kafka07c.log_ends import LogEnds
 from kafka07c.metrics import Metrics
+from kafka07c.names import TopicPartition
 from kafka07c.positions import Handout, Position, Progress
 from kafka07c.subscription import Subscription
 from kafka07c.zookeeper import Access

@@ -11,8 +11,8 @@ from time import monotonic
 
 from kafka07c._views import Message, MessageSet
 from kafka07c.chunks import ChunkQueue
-from kafka07c.cluster import TopicPartition
 from kafka07c.errors import KafkaError
+from kafka07c.names import TopicPartition
 from kafka07c.positions import Handout
 from kafka07c.reader import Reader, Taken
 

@@ -11,7 +11,7 @@ from typing import Any
 from kazoo.client import KazooClient
 
 from kafka07c.broker import Broker
-from kafka07c.cluster import TopicPartition
+from kafka07c.names import TopicPartition
 from kafka07c.consumer import Consumer
 from kafka07c.protocol import LATEST
 from kafka07c.simple import SimpleConsumer, SyncProducer

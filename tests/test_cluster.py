@@ -9,7 +9,8 @@ import pytest
 
 from kafka07c import cluster as cluster_module
 from kafka07c.broker import Broker
-from kafka07c.cluster import BrokerAddress, Cluster, TopicPartition, parse_brokers, parse_partition, probe_partitions
+from kafka07c.cluster import Cluster, probe_partitions
+from kafka07c.names import BrokerAddress, TopicPartition, parse_brokers, parse_partition
 from kafka07c.errors import BrokerConnectionError, InvalidTopicError, ZooKeeperError
 from kafka07c.simple import SimpleConsumer
 from kafka07c.testing import ZooKeeper, free_ports

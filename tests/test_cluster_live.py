@@ -15,7 +15,8 @@ from kazoo.security import make_digest_acl
 
 from kafka07c import Consumer, SyncProducer
 from kafka07c.broker import Broker
-from kafka07c.cluster import BrokerAddress, Cluster, TopicPartition
+from kafka07c.cluster import Cluster
+from kafka07c.names import BrokerAddress, TopicPartition
 from kafka07c.errors import ZooKeeperError
 from kafka07c.protocol import EARLIEST
 from kafka07c.testing import ZooKeeper

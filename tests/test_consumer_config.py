@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from kafka07c.config import ConsumerConfig, consumer_table
+from kafka07c.consumer_config import ConsumerConfig, consumer_table
 
 #: name and default in Kafka 0.7.2: kafka.consumer.ConsumerConfig, kafka.utils.ZKConfig
 DEFAULTS = {

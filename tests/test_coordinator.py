@@ -16,8 +16,8 @@ from kazoo.client import KazooClient
 
 from kafka07c import coordinator, metrics as figures
 from kafka07c.assignment import assign
-from kafka07c.cluster import TopicPartition
-from kafka07c.config import ConsumerConfig
+from kafka07c.names import TopicPartition
+from kafka07c.consumer_config import ConsumerConfig
 from kafka07c.coordinator import TRANSITIONS, Event, GroupMember, State
 from kafka07c.errors import CommitFailedError, GroupError, ZooKeeperError
 from kafka07c.metrics import Metrics
@@ -533,7 +533,7 @@ def test_a_commit_of_some_that_are_lost_commits_the_others(join, zk):
 
 MEMBER = """\
 import sys, time
-from kafka07c.config import ConsumerConfig
+from kafka07c.consumer_config import ConsumerConfig
 from kafka07c.coordinator import GroupMember
 from kafka07c.errors import CommitFailedError
 from kafka07c.positions import Position

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from kafka07c.cluster import TopicPartition
+from kafka07c.names import TopicPartition
 from kafka07c.demo import Tally, differences, python_events
 
 A, B = TopicPartition("events", 0, 0), TopicPartition("events", 1, 0)

@@ -20,14 +20,13 @@ from kafka07c._compress import deflate
 from kafka07c._views import MessageSet
 from kafka07c.broker import Broker
 from kafka07c.chunks import Chunk, ChunkQueue, Feed
-from kafka07c.cluster import BrokerAddress, TopicPartition
-from kafka07c.config import ConsumerConfig
+from kafka07c.names import BrokerAddress, TopicPartition
+from kafka07c.consumer_config import ConsumerConfig
 from kafka07c.errors import (
     CorruptMessageError,
     InvalidTopicError,
     MessageTooLargeError,
     NoOffsetError,
-    OffsetOutOfRangeError,
     UnknownError,
     WrongPartitionError,
 )

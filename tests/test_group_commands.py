@@ -21,7 +21,8 @@ from kafka07c import SyncProducer
 from kafka07c.broker import Broker
 from kafka07c.cli import main, offsets
 from kafka07c.cli.offsets import format_line, parse_lines
-from kafka07c.cluster import Cluster, TopicPartition
+from kafka07c.cluster import Cluster
+from kafka07c.names import TopicPartition
 from kafka07c.ranges import open_source
 from kafka07c.testing import ZooKeeper, free_ports
 from kafka07c.zookeeper import connect

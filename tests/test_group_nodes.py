@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from kafka07c.cluster import TopicPartition
+from kafka07c.names import TopicPartition
 from kafka07c.errors import CommitFailedError, ZooKeeperError
 from kafka07c.positions import Position
 from kafka07c.testing import ZooKeeper
-from kafka07c.zookeeper import connect, session
+from kafka07c.zookeeper import connect
 from kafka07c.zookeeper.client import disconnect
 from kafka07c.zookeeper.groups import (
     GroupNodes,

@@ -24,7 +24,8 @@ from kafka07c import Codec, MessageSet, build_message_set
 from kafka07c._compress import deflate
 from kafka07c.broker import Broker
 from kafka07c.cli import main
-from kafka07c.cluster import Cluster, TopicPartition
+from kafka07c.cluster import Cluster
+from kafka07c.names import TopicPartition
 from kafka07c.errors import (
     BrokerConnectionError,
     CorruptMessageError,

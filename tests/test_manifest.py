@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka07c.cluster import TopicPartition
+from kafka07c.names import TopicPartition
 from kafka07c.errors import ManifestError
 from kafka07c.spark import manifest as manifest_module
 from kafka07c.spark.manifest import (

@@ -16,7 +16,7 @@ from kafka07c._compress import Codec, deflate
 from kafka07c._crc32 import crc32
 from kafka07c._views import MessageSet
 from kafka07c.broker import Broker
-from kafka07c.cluster import TopicPartition
+from kafka07c.names import TopicPartition
 from kafka07c.errors import (
     BrokerConnectionError,
     CorruptMessageError,

@@ -7,7 +7,6 @@ import gc
 import hashlib
 import os
 import pickle
-import resource
 import subprocess
 import sys
 import tempfile

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
 from kafka07c._build import build_message_set
-from kafka07c.cluster import TopicPartition
+from kafka07c.names import TopicPartition
 from kafka07c.errors import OffsetOutOfRangeError, UnknownTopicError
 from kafka07c.protocol import EARLIEST, LATEST
-from kafka07c.ranges import Range
 from kafka07c.spark.options import Assign, Offsets, OptionError, Subscribe, SubscribePattern, parse
 from kafka07c.spark.planning import plan
 

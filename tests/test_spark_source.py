@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 import kafka07c.spark
 from kafka07c._build import build_message_set
 from kafka07c.broker import Broker
-from kafka07c.cluster import TopicPartition
+from kafka07c.names import TopicPartition
 from kafka07c.errors import CorruptMessageError
 from kafka07c.java import java_home
 from kafka07c.ranges import Range, open_source

@@ -21,7 +21,7 @@ from kafka07c.errors import BrokerConnectionError, KafkaError, OffsetOutOfRangeE
 
 if TYPE_CHECKING:
     from kafka07c._views import Message, MessageSet
-    from kafka07c.cluster import TopicPartition
+    from kafka07c.names import TopicPartition
     from kafka07c.ranges import Source
 
 __all__ = ["add_parser", "run"]

@@ -20,8 +20,8 @@ from kafka07c.cli.output import note
 
 if TYPE_CHECKING:
     from kafka07c._views import Message
-    from kafka07c.cluster import TopicPartition
     from kafka07c.consumer import Consumer
+    from kafka07c.names import TopicPartition
 
 __all__ = ["run"]
 

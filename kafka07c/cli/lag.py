@@ -17,7 +17,7 @@ from kafka07c.errors import BrokerConnectionError, KafkaError, ZooKeeperError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kafka07c.cluster import TopicPartition
+    from kafka07c.names import TopicPartition
 
 __all__ = ["add_parser", "log_bounds", "run"]
 

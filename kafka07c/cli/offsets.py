@@ -19,8 +19,8 @@ from kafka07c.cli.output import note, print_rows
 from kafka07c.errors import CorruptMessageError, GroupError, KafkaError
 
 if TYPE_CHECKING:
-    from kafka07c.cluster import TopicPartition
     from kafka07c.group_state import GroupState
+    from kafka07c.names import TopicPartition
 
 __all__ = ["add_parser", "format_line", "parse_lines"]
 
@@ -164,7 +164,7 @@ def _import(args: argparse.Namespace) -> int:
 
 def parse_lines(text: str) -> dict[str, dict[TopicPartition, int]]:
     """``{group: {partition: offset}}`` from an export; ValueError names the line that is none, or is there twice."""
-    from kafka07c.cluster import TopicPartition, parse_partition
+    from kafka07c.names import TopicPartition, parse_partition
 
     groups: dict[str, dict[TopicPartition, int]] = {}
     for number, line in enumerate(text.split("\n"), 1):  # splitlines would split names at U+2028, too

@@ -77,8 +77,8 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
     not installed (the extra ``cli``).
     """
     try:
-        from rich.console import Console
         from rich import progress
+        from rich.console import Console
     except ImportError:
         yield None
         return

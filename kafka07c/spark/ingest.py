@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafka07c._views import MessageSet
-from kafka07c.cluster import TopicPartition
 from kafka07c.errors import CorruptMessageError, KafkaError, OffsetOutOfRangeError, SourceChangedError
+from kafka07c.names import TopicPartition
 from kafka07c.ranges import Range, Source
 from kafka07c.spark.manifest import DataFile, LastEntry, Output, Position, data_file_name
 from kafka07c.spark.report import IngestReport, PartitionReport

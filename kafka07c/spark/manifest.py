@@ -54,8 +54,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from kafka07c.cluster import TopicPartition
 from kafka07c.errors import ManifestError
+from kafka07c.names import TopicPartition
 
 __all__ = [
     "STATE",

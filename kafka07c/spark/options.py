@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kafka07c.cluster import TopicPartition, parse_partition
+from kafka07c.names import TopicPartition, parse_partition
 from kafka07c.protocol import EARLIEST, LATEST
 from kafka07c.ranges import Source, open_source
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kafka07c.cluster import TopicPartition
 from kafka07c.errors import UnknownTopicError
+from kafka07c.names import TopicPartition
 from kafka07c.protocol import EARLIEST, LATEST
 from kafka07c.ranges import Range, Source
 from kafka07c.spark.options import Assign, Offsets, OptionError, ReadOptions, Subscribe, SubscribePattern

@@ -11,8 +11,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kafka07c._arrow import gather
 from kafka07c._views import MessageSet
-from kafka07c.cluster import TopicPartition
 from kafka07c.errors import KafkaError
+from kafka07c.names import TopicPartition
 from kafka07c.ranges import Range, Source
 from kafka07c.spark.options import OptionError, ReadOptions
 from kafka07c.spark.planning import plan

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kafka07c.cluster import TopicPartition
 from kafka07c.errors import BrokerConnectionError, CorruptMessageError, ZooKeeperError
+from kafka07c.names import TopicPartition
 from kafka07c.spark.manifest import CorruptRange, DataFile, LastEntry, PartitionRun
 
 __all__ = ["IngestReport", "PartitionReport"]

@@ -51,8 +51,8 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.interfaces import IAsyncResult
 from kazoo.protocol.states import WatchedEvent, ZnodeStat
 
-from kafka07c.cluster import TopicPartition, parse_partition
 from kafka07c.errors import CommitFailedError, ZooKeeperError
+from kafka07c.names import TopicPartition, parse_partition
 from kafka07c.positions import Position
 from kafka07c.zookeeper.brokers import BROKER_TOPICS, parse_partition_count
 from kafka07c.zookeeper.client import (

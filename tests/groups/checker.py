@@ -17,7 +17,7 @@ from typing import NamedTuple
 from groups.history import Event
 
 from kafka07c import Log
-from kafka07c.cluster import TopicPartition
+from kafka07c.names import TopicPartition
 from kafka07c.segments import find_logs
 
 #: faults after which the partitions of the member need a new owner

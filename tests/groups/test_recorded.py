@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka07c.config import ConsumerConfig
+from kafka07c.consumer_config import ConsumerConfig
 from kafka07c.coordinator import GroupMember
 from kafka07c.subscription import Subscription
 from kafka07c.testing import ZooKeeper

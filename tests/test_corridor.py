@@ -1,0 +1,82 @@
+"""Imports run one way: a room knows only the rooms before it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "kafka07c"
+
+#: each room may import from the rooms in the lines above its own
+ORDER = """
+    errors config names settings properties metrics assignment java_regex callbacks group_log
+    _crc32 _memory _wire
+    _compress
+    _scan
+    _arrow
+    _build _views
+    framing protocol java
+    connection subscription prometheus consumer_config
+    simple segments positions testing
+    zookeeper chunks
+    cluster
+    log_ends group_state fetcher coordinator ranges broker
+    commits spark
+    reader
+    streams
+    consumer
+    cli
+    demo
+"""
+LEVEL = {room: level for level, line in enumerate(ORDER.split("\n")) for room in line.split()}
+
+#: what only one room may import
+ONLY = {"kazoo": "zookeeper", "pyspark": "spark"}
+
+
+def sources() -> Iterator[tuple[str, Path]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if room not in ("__init__", "__main__"):
+            yield room, path
+    for path in sorted((ROOT / "src_pyx" / "kafka07c").glob("*.p[yx][xd]")):
+        yield path.stem, path
+
+
+def imported(path: Path) -> set[str]:
+    """Modules, as dotted names, that a file imports anywhere in it; those for type checking alone do not count."""
+    if path.suffix != ".py":
+        return set(re.findall(r"^\s*from (\S+) c?import", path.read_text(), re.M))
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            node.body = []
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module == "kafka07c":
+            found.update(f"kafka07c.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module)
+    return found
+
+
+@pytest.mark.parametrize(("room", "path"), list(sources()), ids=lambda value: getattr(value, "name", value))
+def test_imports_run_one_way(room, path):
+    names = imported(path)
+    own = {name.split(".")[1] for name in names if name.startswith("kafka07c.")} - {room}
+    assert room in LEVEL, f"{room} is a new room: give it a place in ORDER"
+    assert {other for other in own if LEVEL[other] >= LEVEL[room]} == set()
+    for package, only in ONLY.items():
+        assert room == only or package not in {name.split(".")[0] for name in names}
+
+
+def test_a_file_without_imports_is_not_all_that_is_seen():
+    assert "kafka07c.errors" in imported(PACKAGE / "simple.py")
+    assert "kafka07c._crc32" in imported(ROOT / "src_pyx" / "kafka07c" / "_scan.pyx")
