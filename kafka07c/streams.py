@@ -64,11 +64,10 @@ class MessageStream:
     def batches(self) -> Iterator[MessageSet]:
         """Whole message sets, never empty, as they were fetched: each is of one partition and says which.
 
-        A set that was begun message by message goes on with the next stored entry. Of a wrapper that was begun all
-        messages come again: a set has whole entries.
+        A set that was begun message by message goes on with the next message, also inside a wrapper.
         """
         while (taken := self._next()) is not None:
-            messages = _rest(taken.handout, self._reader.config.shallow)
+            messages = _rest(taken.handout)
             taken.handout.handed = taken.handout.count
             yield messages
 
@@ -156,17 +155,9 @@ class MessageStream:
                 self._errors.append(error)
 
 
-def _rest(handout: Handout, shallow: bool) -> MessageSet:
-    """The messages not handed out yet, from the start of an entry on, without an error at the end."""
+def _rest(handout: Handout) -> MessageSet:
+    """The messages not handed out yet, without an error at the end."""
     messages = handout.messages
-    if not handout.handed:
-        return messages if messages.error is None else messages.good()
-    offset = messages[handout.handed].offset
-    return MessageSet(
-        messages.data[offset - messages.base_offset : messages.valid_bytes],
-        offset,
-        topic=messages.topic,
-        broker=messages.broker,
-        partition=messages.partition,
-        shallow=shallow,
-    )
+    if messages.error is not None:
+        messages = messages.good()
+    return messages.skip(handout.handed) if handout.handed else messages

@@ -123,8 +123,7 @@ def test_batches_after_some_messages_go_on_where_those_stopped(cluster):
         assert values == [b"m1", b"m2", *payloads(5, "w")]
     with cluster.consumer(topic, group=group + "x", until_end=True) as consumer:
         take(consumer, 5)
-        # a set has whole entries: the wrapper that was begun comes again
-        assert [value for batch in consumer.batches() for value in batch.payloads()] == payloads(5, "w")
+        assert [value for batch in consumer.batches() for value in batch.payloads()] == payloads(5, "w")[2:]
 
 
 def test_a_pattern_with_an_exclusion(cluster):

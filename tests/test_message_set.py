@@ -741,3 +741,35 @@ def test_deep_nesting_needs_no_stack():
     finally:
         threading.stack_size(0)
     assert results == [[b"deep"]]
+
+
+def test_skip_leaves_the_first_messages_out():
+    plain = build_message_set([b"one", b"two", b"three"])
+    data = plain + build_message_set([b"a", b"b", b"c"], "gzip") + build_message_set([b"old"], magic=0)
+    ms = MessageSet(data, 1000, topic="clicks", broker=1, partition=2)
+    rows = [(m.offset, m.index, m.next_offset, m.value, m.codec, m.magic, m.attributes, m.crc) for m in ms]
+    for whole in (ms, MessageSet(plain, 1000)):
+        for count in range(len(whole) + 1):
+            rest = whole.skip(count)
+            assert [
+                (m.offset, m.index, m.next_offset, m.value, m.codec, m.magic, m.attributes, m.crc) for m in rest
+            ] == rows[count : len(whole)]
+            assert rest.offsets.tolist() == [row[0] for row in rows[count : len(whole)]]
+            assert rest.payloads() == [bytes(m.payload) for m in rest]
+            assert pa.record_batch(rest).equals(pa.record_batch(whole).slice(count))
+            assert pa.record_batch(rest.binary_view())["value"].to_pylist() == rest.payloads()
+            assert (rest.valid_bytes, rest.next_offset) == (whole.valid_bytes, whole.next_offset)
+    assert (ms.skip(1).topic, ms.skip(1).broker, ms.skip(1).partition) == ("clicks", 1, 2)
+    assert ms.skip(2).skip(3).payloads() == [b"c", b"old"]
+    for count in (-1, len(ms) + 1):
+        with pytest.raises(ValueError, match="to skip in a set of 7"):
+            ms.skip(count)
+
+
+def test_skip_keeps_the_error():
+    ms = MessageSet(build_message_set([b"one", b"two"]) + b"\0\0\0\0")
+    rest = ms.skip(1)
+    assert rest.error is ms.error
+    assert rest.good().payloads() == [b"two"]
+    with pytest.raises(CorruptMessageError):
+        list(rest)

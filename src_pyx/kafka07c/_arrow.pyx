@@ -15,7 +15,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, strcmp
 
 from kafka07c._memory cimport Block, address, as_int32, as_int64
-from kafka07c._scan cimport Columns
+from kafka07c._scan cimport Columns, separate_columns
 
 cdef enum:
     NULLABLE = 2                # ARROW_FLAG_NULLABLE; nothing is null, but plain schemas in pyarrow say nullable too
@@ -203,37 +203,20 @@ cdef void copy_values(Columns columns, Py_ssize_t count, int32_t *offsets, uint8
 
 cdef Columns joined(list parts):
     """The columns of several scans as one, over the memory of all of them."""
-    cdef Columns out = Columns.__new__(Columns)
-    cdef Columns part
+    cdef Columns part, out
     cdef Py_ssize_t filled = 0
     cdef int32_t region = 0
     for part in parts:
-        out.count += part.count
-    out.views = []
-    out.offsets = Block.allocate(out.count * sizeof(int64_t))
-    out.next_offsets = Block.allocate(out.count * sizeof(int64_t))
-    out.lengths = Block.allocate(out.count * sizeof(int32_t))
-    out.indexes = Block.allocate(out.count * sizeof(int32_t))
-    out.regions = Block.allocate(out.count * sizeof(int32_t))
-    out.payloads = Block.allocate(out.count * sizeof(void *))
+        filled += part.count
+    out = separate_columns(filled)
+    filled = 0
     for part in parts:
         with nogil:
-            append_columns(out, filled, part, region)
+            out.append(filled, part, 0, region)
         filled += part.count
         region += <int32_t> len(part.views)
         out.views.extend(part.views)
     return out
-
-
-cdef void append_columns(Columns out, Py_ssize_t filled, Columns part, int32_t first_region) noexcept nogil:
-    cdef Py_ssize_t i
-    for i in range(part.count):
-        as_int64(out.offsets)[filled + i] = part.offset(i)
-        as_int64(out.next_offsets)[filled + i] = part.next_offset(i)
-        as_int32(out.lengths)[filled + i] = part.length(i)
-        as_int32(out.indexes)[filled + i] = part.index(i)
-        as_int32(out.regions)[filled + i] = (first_region + part.region(i)) * 2 + part.magic(i)
-        (<const uint8_t **> out.payloads.data)[filled + i] = part.payload(i)
 
 
 cdef ArrowArray *new_array(int64_t length, int64_t buffers, int64_t children, object owner) except NULL:

@@ -29,6 +29,10 @@ cdef class Columns:
     cdef int32_t index(self, Py_ssize_t i) noexcept nogil
     cdef int32_t length(self, Py_ssize_t i) noexcept nogil
     cdef int32_t region(self, Py_ssize_t i) noexcept nogil
+    cdef void append(self, Py_ssize_t filled, Columns part, Py_ssize_t begin, int32_t first_region) noexcept nogil
+
+
+cdef Columns separate_columns(Py_ssize_t count)
 
 
 cdef struct Wrapper:

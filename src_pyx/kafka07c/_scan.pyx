@@ -85,6 +85,33 @@ cdef class Columns:
     cdef int32_t region(self, Py_ssize_t i) noexcept nogil:
         return 0 if self.regions is None else as_int32(self.regions)[i] >> 1
 
+    cdef void append(self, Py_ssize_t filled, Columns part, Py_ssize_t begin, int32_t first_region) noexcept nogil:
+        """Copies the rows of ``part`` from ``begin`` on behind the first ``filled`` rows; there is room for them."""
+        cdef Py_ssize_t i, to
+        for i in range(begin, part.count):
+            to = filled + i - begin
+            as_int64(self.offsets)[to] = part.offset(i)
+            as_int64(self.next_offsets)[to] = part.next_offset(i)
+            as_int32(self.lengths)[to] = part.length(i)
+            as_int32(self.indexes)[to] = part.index(i)
+            as_int32(self.regions)[to] = (first_region + part.region(i)) * 2 + part.magic(i)
+            (<const uint8_t **> self.payloads.data)[to] = part.payload(i)
+
+
+cdef Columns separate_columns(Py_ssize_t count):
+    """Columns for ``count`` rows that are to be appended, with a block for each; the memory behind them is the caller's
+    to name in ``views``, ``data`` and ``base``."""
+    cdef Columns columns = Columns.__new__(Columns)
+    columns.count = count
+    columns.views = []
+    columns.offsets = Block.allocate(count * sizeof(int64_t))
+    columns.next_offsets = Block.allocate(count * sizeof(int64_t))
+    columns.lengths = Block.allocate(count * sizeof(int32_t))
+    columns.indexes = Block.allocate(count * sizeof(int32_t))
+    columns.regions = Block.allocate(count * sizeof(int32_t))
+    columns.payloads = Block.allocate(count * sizeof(void *))
+    return columns
+
 
 @cython.final
 cdef class Frame:

@@ -15,7 +15,7 @@ from kafka07c.config import MAX_INFLATED_BYTES
 from kafka07c.errors import CorruptMessageError
 
 from kafka07c._memory cimport Block, address, read_only_view
-from kafka07c._scan cimport Columns, Scan
+from kafka07c._scan cimport Columns, Scan, separate_columns
 from kafka07c._wire cimport load_uint32
 
 cdef tuple CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY)
@@ -122,6 +122,25 @@ cdef class MessageSet:
         other.broker = self.broker
         other.partition = self.partition
         other.error = error
+        return other
+
+    def skip(self, Py_ssize_t count):
+        """The set without its first ``count`` messages (0 to ``len()``, else ValueError), over the same memory.
+
+        Only the columns are copied. ``valid_bytes``, ``next_offset`` and ``error`` stay: it ends where this one does.
+        """
+        cdef Columns columns = self._columns
+        cdef MessageSet other
+        cdef Columns rest
+        if not 0 <= count <= columns.count:
+            raise ValueError(f"{count} messages to skip in a set of {columns.count}")
+        rest = separate_columns(columns.count - count)
+        rest.views = columns.views
+        rest.data = columns.data
+        rest.base = columns.base
+        rest.append(0, columns, count, 0)
+        other = self.with_error(self.error)
+        other._columns = rest
         return other
 
     cpdef int _raise_error(self) except -1:
