@@ -151,8 +151,8 @@ def main() -> None:
     threads = [threading.Thread(target=member.run) for member in members]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    while any(thread.is_alive() for thread in threads):
+        time.sleep(_TICK_MS / 1000)  # a signal that another thread was given does not wake one that waits for a lock
 
 
 if __name__ == "__main__":
