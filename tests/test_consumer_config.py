@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -163,3 +164,8 @@ def test_the_table_has_every_setting_with_its_default():
         "true", "`autocommit`, `enable.auto.commit`, `enable_auto_commit`"
     )  # fmt: skip
     assert all(about for _, _, about in rows.values())
+
+
+def test_the_docs_have_this_table():
+    docs = Path(__file__).parent.parent / "docs" / "configuration.md"
+    assert docs.read_text().endswith(consumer_table().rstrip() + "\n")
