@@ -35,6 +35,7 @@ class Assigned:
     progress: Progress
     queue: ChunkQueue
     group_generation: int
+    member: GroupMember | None = None  # whose it is in the group; None: nobody's, it was assigned by hand
     paused: bool = False
     begun: bool = False  # whether it is being fetched
     ended: bool = False  # whether its end was reached
@@ -240,6 +241,10 @@ class Commits:
                 }
             if not self._closed:
                 self._write_quietly(todo, by_hand=False)
+            with self._holdings.lock:
+                for assigned, position in todo.items():
+                    if assigned.progress.committed != position:  # it failed: again, unless something newer comes
+                        self._resets.setdefault(assigned.tp, resets[assigned.tp])
 
     def _supersede_resets(self, todo: Iterable[Assigned]) -> None:
         """What is about to be written is newer than a reset that was not written yet: that would be a step back."""
@@ -293,9 +298,10 @@ class Commits:
         positions = {assigned.tp: position for assigned, position in todo.items()}
         self._metrics.counter(names.COMMITS, group=self._config.group).inc()
         refused: set[TopicPartition] = set()
+        member = next(iter(todo)).member  # of all; the group may have been left, or joined anew, since it was looked up
         try:
-            if self.member is not None:
-                self.member.commit(positions, max(assigned.group_generation for assigned in todo))
+            if member is not None:
+                member.commit(positions, max(assigned.group_generation for assigned in todo))
             else:
                 self._offsets.commit(positions)
         except CommitFailedError as error:

@@ -32,6 +32,7 @@ from kafka07c.zookeeper import Access
 
 __all__ = ["Events", "Reader", "Taken"]
 
+
 @dataclass(frozen=True)
 class Events:
     """What the application wants to be told; see :class:`kafka07c.consumer.Consumer`."""
@@ -232,7 +233,7 @@ class Reader:
         self._forget(gone.values())
 
     def on_failed(self, error: Exception) -> None:
-        self.log.warning("%s", error)
+        """The member has logged it, once and not with each try, and counts it."""
 
     def _assign_then_begin(self, partitions: set[TopicPartition], new: list[Assigned]) -> None:
         try:
@@ -252,7 +253,7 @@ class Reader:
     ) -> Assigned:
         start = self._sought.pop(tp, start)
         self._epoch += 1
-        assigned = Assigned(tp, Progress(start, self._epoch, committed), queue, generation)
+        assigned = Assigned(tp, Progress(start, self._epoch, committed), queue, generation, self.member)
         self._assigned[tp] = assigned
         labels = self._labels(tp)
         self.metrics.gauge(names.PART_OWNER, **labels).set(1)

@@ -17,7 +17,7 @@ from kafka07c import metrics as names
 from kafka07c.names import TopicPartition
 from kafka07c.commits import Commits
 from kafka07c.consumer import Consumer
-from kafka07c.coordinator import State
+from kafka07c.coordinator import GroupMember, State
 from kafka07c.errors import CommitFailedError, CorruptMessageError, GroupError, NoOffsetError
 from kafka07c.metrics import Metrics
 from kafka07c.positions import Position
@@ -467,6 +467,64 @@ def test_a_reset_that_is_written_late_takes_nothing_back(cluster, monkeypatch):
         assert cluster.offset(group, tp) == committed > 0
 
 
+def test_a_reset_that_could_not_be_written_is_written_later(cluster, monkeypatch):
+    topic, group = cluster.new(payloads(10))
+    tp, failed = TopicPartition(topic, 0, 0), threading.Event()
+    commit = GroupMember.commit
+
+    def fail_once(member, positions, generation=None):
+        if tp in positions and not failed.is_set():
+            failed.set()
+            raise CommitFailedError("ZooKeeper did not take it", lost=[tp])
+        commit(member, positions, generation)
+
+    monkeypatch.setattr(GroupMember, "commit", fail_once)
+    settings = {"offset_reset": "largest", "enable_auto_commit": False, "autocommit_interval_ms": 50}
+    with cluster.consumer(topic, group=group, **settings) as consumer:
+        consumer.poll(0)
+        until(lambda: cluster.offset(group, tp) == cluster.end(topic, 0))
+        assert failed.is_set()
+
+
+def test_a_reset_that_was_refused_for_somebody_elses_offset_is_not_tried_again(cluster, monkeypatch):
+    topic, group = cluster.new(payloads(10))
+    tp = TopicPartition(topic, 0, 0)
+    cluster.set_offset(group, tp, 10**6)
+    commit, refused = GroupMember.commit, threading.Event()
+
+    def after_the_operator(member, positions, generation=None):
+        if tp in positions and not refused.is_set():
+            cluster.set_offset(group, tp, 0)
+            refused.set()
+        commit(member, positions, generation)
+
+    monkeypatch.setattr(GroupMember, "commit", after_the_operator)
+    settings = {"offset_reset": "largest", "enable_auto_commit": False, "autocommit_interval_ms": 50}
+    with cluster.consumer(topic, group=group, **settings) as consumer:
+        assert take(consumer, 10) == payloads(10)
+        assert cluster.offset(group, tp) == 0
+
+
+def test_what_was_looked_up_as_a_member_is_not_written_after_leaving(cluster, monkeypatch):
+    topic, group = cluster.new(payloads(10))
+    tp = TopicPartition(topic, 0, 0)
+    write = Commits._write
+
+    def leave_first(commits, todo, *, by_hand):
+        if by_hand:  # not the thread that writes resets
+            consumer.unsubscribe()
+            cluster.set_offset(group, tp, 4711)  # somebody who has it now, and is further
+        write(commits, todo, by_hand=by_hand)
+
+    with cluster.consumer(topic, group=group, enable_auto_commit=False) as consumer:
+        take(consumer, 4)
+        monkeypatch.setattr(Commits, "_write", leave_first)
+        with pytest.raises(CommitFailedError) as caught:
+            consumer.commit()
+        assert caught.value.lost == [tp]
+        assert cluster.offset(group, tp) == 4711
+
+
 def test_no_offset_and_the_setting_to_make_an_error_of_it(cluster):
     topic, group = cluster.new(payloads(2), payloads(2, "b"))
     first, second = TopicPartition(topic, 0, 0), TopicPartition(topic, 0, 1)
@@ -770,6 +828,17 @@ def test_lines_carry_group_topic_and_partition(cluster, caplog):
     [record] = [record for record in caplog.records if "somebody else" in record.getMessage()]
     assert (record.group, record.topic, record.partition) == (group, topic, "0-0")
     assert all(record.group == group for record in caplog.records if record.name == "kafka07c.consumer")
+
+
+def test_what_keeps_failing_is_logged_once_and_counted_each_time(cluster, caplog):
+    topic, group = cluster.new(payloads(1))
+    cluster.nodes.create(f"/consumers/{group}/owners/{topic}/0-0", b"somebody-0", ephemeral=True, makepath=True)
+    metrics = Metrics()
+    settings = {"rebalance_backoff_ms": 20, "rebalance_retries": 1, "metrics": metrics}
+    with cluster.consumer(topic, group=group, **settings) as consumer:
+        consumer.poll(0)
+        until(lambda: metrics.counter(names.FAILED_REBALANCES, group=group).value >= 3)
+    assert len([record for record in caplog.records if "in the way" in record.getMessage()]) == 1
 
 
 def test_a_closed_consumer_gives_nothing_and_closing_twice_does_no_harm(cluster):
