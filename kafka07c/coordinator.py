@@ -228,8 +228,10 @@ class GroupMember:
         what is lost, and for what somebody else changed meanwhile, which is left as it is and has to be adopted.
         """
         with self._lock:
-            ours = {tp: position for tp, position in positions.items() if self._may_commit(tp, generation)}
+            ours = {tp: position for tp, position in positions.items() if self._is_ours(tp, generation)}
             try:
+                if ours and time.monotonic() > self.may_deliver_until:
+                    raise ZooKeeperError(f"ZooKeeper at {self._zookeeper} is out of touch, the session may be over")
                 written = self._nodes.commit(ours) if ours else Written()
             except KafkaError as error:
                 written = Written(failed=dict.fromkeys(ours, error))
@@ -238,11 +240,9 @@ class GroupMember:
         if len(ours) < len(positions) or written.moved or written.refused or written.failed:
             raise commit_error(self.group, written, positions.keys() - ours.keys())
 
-    def _may_commit(self, tp: TopicPartition, generation: int | None) -> bool:
+    def _is_ours(self, tp: TopicPartition, generation: int | None) -> bool:
         owned = self._owned.get(tp)
-        if owned is None or time.monotonic() > self.may_deliver_until:
-            return False
-        return generation is None or owned.generation <= generation
+        return owned is not None and (generation is None or owned.generation <= generation)
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Position | None]:
         """The committed positions of any partitions, ours or not. ZooKeeperError when they cannot be read."""

@@ -393,9 +393,10 @@ def test_a_lost_connection_suspends_and_the_same_session_goes_on():
             until(lambda: log.named("suspended"))
             assert member.state is State.SUSPENDED
             assert member.may_deliver_until < time.monotonic()
-            with pytest.raises(CommitFailedError) as caught:
+            with pytest.raises(CommitFailedError, match="ZooKeeper did not take clicks 0-0: .* out of touch") as caught:
                 member.commit({tp("0-0"): Position(1)})
             assert caught.value.lost == [tp("0-0")]
+            assert "no longer ours" not in str(caught.value)
             until(lambda: log.named("failed"))
             assert "has not been reached for 0.08 s" in str(log.named("failed")[0][1])
             server.restart()
