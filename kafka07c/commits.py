@@ -132,7 +132,7 @@ class Commits:
 
         CommitFailedError for what is lost, also if it was earlier and not said, and for what somebody else changed.
         """
-        self._offsets  # noqa: B018 -- without a group it is an error even if there is nothing to commit
+        self._check_group()  # without one it is an error even if there is nothing to commit
         with self._writing:
             with self._holdings.lock:
                 lost, self._lost = self._lost, set()
@@ -223,7 +223,8 @@ class Commits:
                     self.commit_quietly(completed)
                     self._adopt_changes()
             except KafkaError as error:
-                self._log.warning("%s", error)
+                if not self._closed:
+                    self._log.warning("%s", error)
             except Exception:
                 self._log.exception("committing failed")
             if time.monotonic() >= due:
@@ -272,11 +273,10 @@ class Commits:
     def _offsets(self) -> GroupMember | OffsetStore:
         if self.member is not None:
             return self.member
-        if self._config.group is None:
-            raise GroupError("there is no group to commit for: give the consumer a group")
-        if self._zookeeper is None:
-            raise GroupError("a group's offsets are in ZooKeeper: give the consumer zookeeper=")
+        self._check_group()
         with self._holdings.lock:
+            if self._closed:  # nobody would close another session
+                raise GroupError(f"group {self._config.group}: the consumer is closed")
             if self._store is None:
                 self._store = OffsetStore(
                     self._zookeeper,
@@ -285,6 +285,12 @@ class Commits:
                     connect_timeout=self._config.zookeeper_connect,
                 )
             return self._store
+
+    def _check_group(self) -> None:
+        if self._config.group is None:
+            raise GroupError("there is no group to commit for: give the consumer a group")
+        if self._zookeeper is None:
+            raise GroupError("a group's offsets are in ZooKeeper: give the consumer zookeeper=")
 
     def _write_quietly(self, todo: Mapping[Assigned, Position], *, by_hand: bool) -> None:
         try:

@@ -288,7 +288,10 @@ class Consumer:
         self._reader.commits.commit(given)
 
     def committed(self, tp: TopicPartition) -> Position | None:
-        """What the group has committed of a partition, read from ZooKeeper; None: nothing."""
+        """What the group has committed of a partition, read from ZooKeeper; None: nothing.
+
+        GroupError without a group, or once it is closed; ZooKeeperError when ZooKeeper cannot be reached.
+        """
         return self._reader.commits.committed([tp])[tp]
 
     # As 0.7 has it

@@ -852,6 +852,8 @@ def test_a_closed_consumer_gives_nothing_and_closing_twice_does_no_harm(cluster)
     for call in (lambda: consumer.subscribe([topic]), lambda: consumer.assign([])):
         with pytest.raises(RuntimeError, match="closed"):
             call()
+    with pytest.raises(GroupError, match="closed"):
+        consumer.committed(TopicPartition(topic, 0, 0))  # it would take another session, which nobody would end
     assert cluster.nodes.get_children(f"/consumers/{group}/ids") == []
     assert cluster.nodes.get_children(f"/consumers/{group}/owners/{topic}") == []
 
