@@ -14,7 +14,7 @@ __all__ = ["Callbacks"]
 class Callbacks:
     """Calls functions one after the other, in the order given, from one thread, which is started by the first.
 
-    What a function raises is logged. :meth:`close` lets what is under way go on, and forgets the rest.
+    What a function raises is logged. After :meth:`close` what was asked for before is still called; no more is taken.
     """
 
     def __init__(self, log: logging.Logger | logging.LoggerAdapter):
@@ -36,7 +36,7 @@ class Callbacks:
         return done.wait(wait) if wait and threading.current_thread() is not self._thread else False
 
     def close(self) -> None:
-        """Call nothing that has not begun; twice does no harm."""
+        """Take no more calls, and end the thread after those that are waiting; twice does no harm."""
         self._closed = True
         self._calls.put(None)
 
