@@ -96,6 +96,7 @@ class Commits:
         self._store: OffsetStore | None = None
         self._lost: set[TopicPartition] = set()  # handed out, lost before it was committed, and not yet said
         self._resets: dict[TopicPartition, tuple[Position, int]] = {}  # to be written, with their generations
+        self._tried: dict[TopicPartition, set[int]] = {}  # offsets that may be written: the answer was lost
         self._writing = threading.RLock()
         self._wake = threading.Event()
         self._closed = False
@@ -194,6 +195,7 @@ class Commits:
     def gone(self, assigned: Assigned) -> None:
         """This is no longer ours: if some of it was handed out and not committed, the next commit says so."""
         with self._holdings.lock:
+            self._tried.pop(assigned.tp, None)
             progress = assigned.progress
             if progress.handed not in (progress.origin, progress.committed):
                 if assigned.tp not in self._holdings.assigned:
@@ -259,11 +261,12 @@ class Commits:
                 ours = self._holdings.assigned.items()
                 known = {tp: each for tp, each in ours if each.progress.committed is not None}
             found = self._offsets.committed(known) if known else {}
-            changed = {
-                assigned: assigned.progress.committed
-                for tp, assigned in known.items()
-                if found[tp] is None or found[tp].offset != assigned.progress.committed.offset
-            }
+            changed = {}
+            for tp, assigned in known.items():
+                if found[tp] is not None and found[tp].offset in self._tried.get(tp, ()):
+                    assigned.progress.committed = found[tp]  # it was we; to write what was before would be a step back
+                elif found[tp] is None or found[tp].offset != assigned.progress.committed.offset:
+                    changed[assigned] = assigned.progress.committed
             # It is refused, for the offset has another version by now; that is how the new one is learnt.
             self._write_quietly(changed, by_hand=False)
 
@@ -304,6 +307,8 @@ class Commits:
         positions = {assigned.tp: position for assigned, position in todo.items()}
         self._metrics.counter(names.COMMITS, group=self._config.group).inc()
         refused: set[TopicPartition] = set()
+        for tp, position in positions.items():
+            self._tried.setdefault(tp, set()).add(position.offset)
         member = next(iter(todo)).member  # of all; the group may have been left, or joined anew, since it was looked up
         try:
             if member is not None:
@@ -322,6 +327,7 @@ class Commits:
             with self._holdings.lock:
                 for assigned, position in todo.items():
                     if assigned.tp not in refused:
+                        self._tried.pop(assigned.tp, None)
                         assigned.progress.commit(position, by_hand=by_hand)
 
     def _adopt(self, todo: Iterable[Assigned], moved: Mapping[TopicPartition, Position | None]) -> None:
@@ -333,6 +339,7 @@ class Commits:
                     where = "as autooffset.reset says" if moved[tp] is None else f"at offset {moved[tp].offset}"
                     self._log.warning("somebody else changed the offset: goes on %s", where, extra={"tp": tp})
                     self._restart(assigned, moved[tp])
+                    self._tried.pop(tp, None)
                     assigned.progress.committed = moved[tp]
 
 

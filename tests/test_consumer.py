@@ -11,6 +11,7 @@ from contextlib import closing
 import pyarrow as pa
 import pytest
 from group_cluster import PATIENCE, GroupCluster, until
+from kazoo.exceptions import ConnectionLoss
 
 import kafka07c
 from kafka07c import metrics as names
@@ -907,6 +908,35 @@ def test_an_idle_consumer_finds_a_changed_offset_by_itself(cluster, autocommit):
         assert cluster.offset(group, tp) == cluster.end(topic, 0) // 2 or autocommit
         consumer.commit()
         assert cluster.offset(group, tp) == cluster.end(topic, 0)
+
+
+def test_a_commit_whose_answer_was_lost_is_not_taken_back(cluster, monkeypatch):
+    # seen when connections to ZooKeeper were reset: the offset was written, and then the one before it once more
+    topic, group = cluster.new(payloads(10))
+    tp = TopicPartition(topic, 0, 0)
+    with cluster.consumer(topic, group=group, enable_auto_commit=False) as consumer:
+        take(consumer, 4)
+        consumer.commit()
+        take(consumer, 3)
+        member = consumer._reader.member
+        submit = member._nodes._offsets._submit
+
+        def lose_the_answer(*arguments):
+            submit(*arguments).get(timeout=PATIENCE)
+            lost = member._nodes._client.handler.async_result()
+            lost.set_exception(ConnectionLoss())
+            return lost
+
+        with monkeypatch.context() as patched:
+            patched.setattr(member._nodes._offsets, "_submit", lose_the_answer)
+            with pytest.raises(CommitFailedError):
+                consumer.commit()
+        written = cluster.offset(group, tp)
+        consumer._reader.commits._adopt_changes()
+        assert cluster.offset(group, tp) == written
+        assert take(consumer, 3) == payloads(10)[7:]
+        consumer.commit()
+        assert cluster.offset(group, tp) == cluster.end(topic, 0) > written
 
 
 def test_a_group_name_with_a_percent_sign_is_logged(cluster, caplog):
