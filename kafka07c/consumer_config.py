@@ -50,7 +50,7 @@ class ConsumerConfig:
     )
     receive_buffer_bytes: int = setting(
         "socket.buffersize", 65_536, "bytes", integer(1), aliases=["receive.buffer.bytes"],
-        about="the socket's receive buffer",
+        about="accepted, without effect: the kernel's own choice grows with the connection, and is faster",
     )
     fetch_bytes: int = setting(
         "fetch.size", FETCH_BYTES, "bytes", integer(4),
