@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 
 from kafka07c.cluster import Cluster
-from kafka07c.errors import KafkaError
+from kafka07c.errors import KafkaError, ProtocolError
 from kafka07c.names import TopicPartition
 from kafka07c.protocol import LATEST
 
@@ -32,7 +32,8 @@ class LogEnds:
     def ask(self, partitions: Iterable[TopicPartition], when: int, **options) -> dict[TopicPartition, int]:
         """The offset at ``when`` (EARLIEST or LATEST) of each partition; ``options`` are the connection's.
 
-        BrokerConnectionError when a broker cannot be reached, ZooKeeperError when nobody knows where it is.
+        BrokerConnectionError when a broker cannot be reached, ProtocolError when it names no offset, ZooKeeperError when
+        nobody knows where it is.
         """
         by_broker: dict[int, list[TopicPartition]] = {}
         for tp in partitions:
@@ -41,7 +42,10 @@ class LogEnds:
         for broker, tps in by_broker.items():
             with self._cluster.connect(broker, **options) as consumer:
                 for tp in tps:
-                    [found[tp]] = consumer.get_offsets_before(tp.topic, tp.partition, when, 1)
+                    offsets = consumer.get_offsets_before(tp.topic, tp.partition, when, 1)
+                    if not offsets:
+                        raise ProtocolError(f"{tp}: broker {consumer.host}:{consumer.port} names no offset of its log")
+                    found[tp] = offsets[0]
         return found
 
     def latest(self, tp: TopicPartition, among: Iterable[TopicPartition]) -> int | None:

@@ -196,17 +196,19 @@ class Reader:
                 self._holdings.leaving.update(gone)
         self._fetchers.remove(partitions)
         self.log.info("given up: %s", ", ".join(map(str, sorted(partitions))))
-        if can_commit:
-            self.commits.commit_quietly(completed, gone.values())
-        if self._events.on_revoke is not None:
-            left = max(0.001, deadline - time.monotonic())
-            if not self._callbacks.call(self._events.on_revoke, partitions, can_commit, wait=left):
-                self.log.warning("on_revoke takes longer than %g s: it can no longer commit", REVOKE_SECONDS)
-        self.commits.settle(deadline)
-        with self._lock:
-            for tp in partitions:
-                self._holdings.leaving.pop(tp, None)
-            self._forget(gone.values())
+        try:
+            if can_commit:
+                self.commits.commit_quietly(completed, gone.values())
+            if self._events.on_revoke is not None:
+                left = max(0.001, deadline - time.monotonic())
+                if not self._callbacks.call(self._events.on_revoke, partitions, can_commit, wait=left):
+                    self.log.warning("on_revoke takes longer than %g s: it can no longer commit", REVOKE_SECONDS)
+            self.commits.settle(deadline)
+        finally:
+            with self._lock:
+                for tp in partitions:
+                    self._holdings.leaving.pop(tp, None)
+                self._forget(gone.values())
 
     def on_suspended(self) -> None:
         self.log.warning("the connection to ZooKeeper is lost: nothing is handed out until it is back")

@@ -522,7 +522,7 @@ def test_what_was_looked_up_as_a_member_is_not_written_after_leaving(cluster, mo
         monkeypatch.setattr(Commits, "_write", leave_first)
         with pytest.raises(CommitFailedError) as caught:
             consumer.commit()
-        assert caught.value.lost == [tp]
+        assert tp in caught.value.lost  # the other partition too, if its first offset was not written yet
         assert cluster.offset(group, tp) == 4711
 
 
