@@ -120,19 +120,17 @@ def cut_off(stage: Stage, more: More) -> None:
 def electing(stage: Stage, more: More) -> None:
     """The leader of the ensemble is killed every 20 s."""
     _three_members(stage)
+    due = 0.0
     while more():
-        began = time.monotonic()
-        leader = stage.servers.leader
-        if leader is None:
+        time.sleep(max(0.0, due - time.monotonic()))
+        due = time.monotonic() + 20.0
+        while (leader := stage.servers.leader) is None:
             time.sleep(0.1)
-            continue
         stage.note_fault("ZooKeeper's leader killed", f"server {leader}")
         stage.servers.kill(leader)
         _a_while(stage, 3.0)
         stage.servers.restart(leader)
         stage.wait_settled()
-        if more():
-            time.sleep(max(0.0, began + 20.0 - time.monotonic()))
 
 
 def network(stage: Stage, more: More) -> None:
