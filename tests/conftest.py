@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
 
 pytest.register_assert_rewrite("agreement", "recorded")  # their asserts show values, as those of the tests do
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # as in a shell's background job; commands that tests interrupt would inherit that
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 GOLDEN = Path(__file__).parent / "golden07"
 

@@ -33,11 +33,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:
-        if isinstance(error, BrokenPipeError) and _stdout_is_closed():
-            # whoever read our output has had enough; Python would complain once more when it closes stdout
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return code
-        return _report(error, args)
+        enough = isinstance(error, BrokenPipeError) and _stdout_is_closed()  # whoever read our output has had enough
+        _give_up_unwritten()
+        return code if enough else _report(error, args)
+
+
+def _give_up_unwritten() -> None:
+    """Python would try again, complain and end with a code of its own, when it closes a stdout that takes no more."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _stdout_is_closed() -> bool:
