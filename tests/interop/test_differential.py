@@ -61,7 +61,14 @@ def exchange(broker, sent):
 def different(requests, real, ours):
     """The requests that the two do not answer alike, with both answers."""
     pairs = ((sent, exchange(real, sent), exchange(ours, sent)) for sent in requests)
-    return [(sent.hex(), answer, other) for sent, answer, other in pairs if answer != other]
+    return [(sent.hex(), answer, other) for sent, answer, other in pairs if not alike(answer, other)]
+
+
+def alike(answer, other):
+    """Of a broken frame before a hang-up more or less may arrive: the kernel drops what was not read at a reset."""
+    (data, end), (other_data, other_end) = answer, other
+    cut = end == other_end == "closed" and (data.startswith(other_data) or other_data.startswith(data))
+    return answer == other or cut
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from kafka07c import Codec
 from kafka07c.cluster import Cluster
 from kafka07c.errors import (
     BrokerConnectionError,
+    InvalidTopicError,
     MessageTooLargeError,
     OffsetOutOfRangeError,
     UnknownError,
@@ -294,7 +295,7 @@ def test_the_cluster_is_what_the_broker_registered(real_broker, zookeeper):
         for topic in ("narrow", "wide"):
             assert listed.partitions(topic) == cluster.partitions(topic)
         assert len(listed.partitions("unheard-of")) == 4
-        with pytest.raises(UnknownError):
+        with pytest.raises(InvalidTopicError):
             listed.partitions("no/topic")
         assert sorted(path.name for path in second.log_dir.iterdir()) == before
         with cluster.connect(12) as consumer:
