@@ -18,8 +18,7 @@ except ModuleNotFoundError as error:
         ) from error
     raise
 from kafka07c.cluster import Cluster
-from kafka07c.consumer import Consumer
-from kafka07c.consumer_config import ConsumerConfig
+from kafka07c.consumer import Consumer, ConsumerConfig
 from kafka07c.names import TopicPartition
 from kafka07c.positions import Position
 from kafka07c.protocol import EARLIEST, LATEST, FetchRequest, ProduceRequest

@@ -15,12 +15,12 @@ from kazoo.exceptions import ConnectionLoss
 
 import kafka07c
 from kafka07c import metrics as names
-from kafka07c.names import TopicPartition
-from kafka07c.commits import Commits
 from kafka07c.consumer import Consumer
-from kafka07c.coordinator import GroupMember, State
+from kafka07c.consumer.commits import Commits
+from kafka07c.consumer.coordinator import GroupMember, State
 from kafka07c.errors import CommitFailedError, CorruptMessageError, GroupError, NoOffsetError
 from kafka07c.metrics import Metrics
+from kafka07c.names import TopicPartition
 from kafka07c.positions import Position
 from kafka07c.testing import ZooKeeper
 from kafka07c.zookeeper import connect

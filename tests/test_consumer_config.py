@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka07c.consumer_config import ConsumerConfig, consumer_table
+from kafka07c.consumer.config import ConsumerConfig, consumer_table
 
 #: name and default in Kafka 0.7.2: kafka.consumer.ConsumerConfig, kafka.utils.ZKConfig
 DEFAULTS = {

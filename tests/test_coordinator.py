@@ -14,13 +14,14 @@ from itertools import count
 import pytest
 from kazoo.client import KazooClient
 
-from kafka07c import coordinator, metrics as figures
+from kafka07c import metrics as figures
 from kafka07c.assignment import assign
-from kafka07c.names import TopicPartition
-from kafka07c.consumer_config import ConsumerConfig
-from kafka07c.coordinator import TRANSITIONS, Event, GroupMember, State
+from kafka07c.consumer import coordinator
+from kafka07c.consumer.config import ConsumerConfig
+from kafka07c.consumer.coordinator import TRANSITIONS, Event, GroupMember, State
 from kafka07c.errors import CommitFailedError, GroupError, ZooKeeperError
 from kafka07c.metrics import Metrics
+from kafka07c.names import TopicPartition
 from kafka07c.positions import Position
 from kafka07c.subscription import Subscription
 from kafka07c.testing import ZooKeeper, start_process
@@ -534,8 +535,8 @@ def test_a_commit_of_some_that_are_lost_commits_the_others(join, zk):
 
 MEMBER = """\
 import sys, time
-from kafka07c.consumer_config import ConsumerConfig
-from kafka07c.coordinator import GroupMember
+from kafka07c.consumer.config import ConsumerConfig
+from kafka07c.consumer.coordinator import GroupMember
 from kafka07c.errors import CommitFailedError
 from kafka07c.positions import Position
 from kafka07c.subscription import Subscription

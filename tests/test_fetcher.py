@@ -12,16 +12,16 @@ from contextlib import contextmanager
 from time import monotonic
 
 import pytest
-from scripted_server import PATIENCE, Logs, Peer, ScriptedServer
-
-from kafka07c import fetcher
 from kafka07c._build import build_message_set
 from kafka07c._compress import deflate
 from kafka07c._views import MessageSet
+from scripted_server import PATIENCE, Logs, Peer, ScriptedServer
+
 from kafka07c.broker import Broker
-from kafka07c.chunks import Chunk, ChunkQueue, Feed
-from kafka07c.names import BrokerAddress, TopicPartition
-from kafka07c.consumer_config import ConsumerConfig
+from kafka07c.consumer import fetcher
+from kafka07c.consumer.chunks import Chunk, ChunkQueue, Feed
+from kafka07c.consumer.config import ConsumerConfig
+from kafka07c.consumer.fetcher import Fetchers
 from kafka07c.errors import (
     CorruptMessageError,
     InvalidTopicError,
@@ -30,8 +30,8 @@ from kafka07c.errors import (
     UnknownError,
     WrongPartitionError,
 )
-from kafka07c.fetcher import Fetchers
 from kafka07c.metrics import Metrics
+from kafka07c.names import BrokerAddress, TopicPartition
 from kafka07c.positions import Position
 from kafka07c.protocol import (
     EARLIEST,

@@ -10,9 +10,9 @@ import pytest
 from group_cluster import PATIENCE, GroupCluster, until
 
 from kafka07c import Blacklist, Whitelist
-from kafka07c.names import TopicPartition
+from kafka07c.consumer.streams import MessageStream
 from kafka07c.errors import GroupError
-from kafka07c.streams import MessageStream
+from kafka07c.names import TopicPartition
 from kafka07c.testing import ZooKeeper
 
 pytestmark = pytest.mark.zookeeper

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka07c.consumer_config import ConsumerConfig
-from kafka07c.coordinator import GroupMember
+from kafka07c.consumer.config import ConsumerConfig
+from kafka07c.consumer.coordinator import GroupMember
 from kafka07c.subscription import Subscription
 from kafka07c.testing import ZooKeeper
 from kafka07c.zookeeper import connect

@@ -10,11 +10,11 @@ import pytest
 from interop.scala07 import wait_until
 
 from kafka07c.broker import Broker
-from kafka07c.names import TopicPartition
-from kafka07c.consumer_config import ConsumerConfig
-from kafka07c.coordinator import GroupMember, State
+from kafka07c.consumer.config import ConsumerConfig
+from kafka07c.consumer.coordinator import GroupMember, State
 from kafka07c.errors import CommitFailedError
 from kafka07c.group_state import read_group
+from kafka07c.names import TopicPartition
 from kafka07c.positions import Position
 from kafka07c.simple import SyncProducer
 from kafka07c.subscription import Subscription

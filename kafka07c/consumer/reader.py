@@ -2,7 +2,7 @@
 
 Three kinds of threads meet here. The application's take chunks out of their streams' queues and hand them to
 :meth:`Reader.accept`. The coordinator's says which partitions are ours. One of our own commits now and then. All that
-they share is in the :class:`~kafka07c.commits.Holdings`, under one lock, and no broker and no ZooKeeper is asked while
+they share is in the :class:`~kafka07c.consumer.commits.Holdings`, under one lock, and no broker and no ZooKeeper is asked while
 it is held.
 """
 
@@ -15,15 +15,15 @@ from typing import Any
 
 from kafka07c import metrics as names
 from kafka07c.callbacks import Callbacks
-from kafka07c.chunks import Chunk, ChunkQueue
 from kafka07c.cluster import Cluster
-from kafka07c.commits import Assigned, Commits, Holdings, completed, handed
-from kafka07c.consumer_config import ConsumerConfig
-from kafka07c.coordinator import REVOKE_SECONDS, GroupMember, State
+from kafka07c.consumer.chunks import Chunk, ChunkQueue
+from kafka07c.consumer.commits import Assigned, Commits, Holdings, completed, handed
+from kafka07c.consumer.config import ConsumerConfig
+from kafka07c.consumer.coordinator import REVOKE_SECONDS, GroupMember, State
+from kafka07c.consumer.fetcher import Fetchers
+from kafka07c.consumer.group_log import GroupLog
+from kafka07c.consumer.log_ends import LogEnds
 from kafka07c.errors import GroupError, KafkaError, ZooKeeperError
-from kafka07c.fetcher import Fetchers
-from kafka07c.group_log import GroupLog
-from kafka07c.log_ends import LogEnds
 from kafka07c.metrics import Metrics
 from kafka07c.names import TopicPartition
 from kafka07c.positions import Handout, Position, Progress

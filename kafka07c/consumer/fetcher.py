@@ -34,7 +34,7 @@ from typing import Any, Protocol
 from kafka07c import config as limits
 from kafka07c import metrics as figures
 from kafka07c._views import MessageSet
-from kafka07c.chunks import Chunk, ChunkQueue, Feed
+from kafka07c.consumer.chunks import Chunk, ChunkQueue, Feed
 from kafka07c.errors import (
     BrokerConnectionError,
     BrokerError,

@@ -8,14 +8,14 @@ from typing import Any, Self
 
 from kafka07c._views import Message, MessageSet
 from kafka07c.cluster import Cluster
-from kafka07c.consumer_config import ConsumerConfig
+from kafka07c.consumer.config import ConsumerConfig
+from kafka07c.consumer.reader import Events, Reader
+from kafka07c.consumer.streams import MessageStream
 from kafka07c.errors import KafkaError
 from kafka07c.metrics import Metrics
 from kafka07c.names import TopicPartition
 from kafka07c.positions import Position
 from kafka07c.protocol import EARLIEST, LATEST
-from kafka07c.reader import Events, Reader
-from kafka07c.streams import MessageStream
 from kafka07c.subscription import Subscription, TopicFilter
 from kafka07c.zookeeper import Access
 
@@ -35,7 +35,7 @@ class Consumer:
     :class:`~kafka07c.zookeeper.Access`): where the cluster and the group are. ``brokers`` (``"0:host:port,…"``): the
     cluster, for those who have no ZooKeeper. ``group``: the group whose members share the partitions; without one the
     consumer reads all partitions of its topics by itself and commits nothing. ``options`` are the fields of
-    :class:`~kafka07c.config.ConsumerConfig`, also in kafka-python's spelling; ``properties`` has them by their 0.7
+    :class:`~kafka07c.consumer.ConsumerConfig`, also in kafka-python's spelling; ``properties`` has them by their 0.7
     names. ``metrics``: a :class:`~kafka07c.metrics.Metrics` to count in. Nothing is connected, and no group joined,
     before the first message is asked for.
 
@@ -198,7 +198,7 @@ class Consumer:
     # Messages
 
     def __iter__(self) -> Iterator[Message]:
-        """Messages, for as long as the consumer is open; see :class:`~kafka07c.streams.MessageStream`."""
+        """Messages, for as long as the consumer is open; see :class:`~kafka07c.consumer.streams.MessageStream`."""
         self._start()
         return iter(self._stream)
 
@@ -209,7 +209,7 @@ class Consumer:
     def batches(self) -> Iterator[MessageSet]:
         """Whole message sets, each of one partition: ``pyarrow.record_batch(batch)``. Nothing is done per message.
 
-        See :meth:`MessageStream.batches <kafka07c.streams.MessageStream.batches>`.
+        See :meth:`MessageStream.batches <kafka07c.consumer.streams.MessageStream.batches>`.
         """
         self._start()
         return self._stream.batches()

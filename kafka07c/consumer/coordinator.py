@@ -24,7 +24,7 @@ from typing import NamedTuple, Protocol
 
 from kafka07c import metrics as figures
 from kafka07c.assignment import assign
-from kafka07c.consumer_config import ConsumerConfig
+from kafka07c.consumer.config import ConsumerConfig
 from kafka07c.errors import GroupError, KafkaError, ZooKeeperError
 from kafka07c.metrics import Metrics
 from kafka07c.names import TopicPartition

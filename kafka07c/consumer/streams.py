@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from time import monotonic
 
 from kafka07c._views import Message, MessageSet
-from kafka07c.chunks import ChunkQueue
+from kafka07c.consumer.chunks import ChunkQueue
+from kafka07c.consumer.reader import Reader, Taken
 from kafka07c.errors import KafkaError
 from kafka07c.names import TopicPartition
 from kafka07c.positions import Handout
-from kafka07c.reader import Reader, Taken
 
 __all__ = ["MessageStream"]
 

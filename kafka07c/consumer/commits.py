@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kafka07c import metrics as names
-from kafka07c.chunks import ChunkQueue
-from kafka07c.consumer_config import ConsumerConfig
-from kafka07c.coordinator import GroupMember, OffsetStore
+from kafka07c.consumer.chunks import ChunkQueue
+from kafka07c.consumer.config import ConsumerConfig
+from kafka07c.consumer.coordinator import GroupMember, OffsetStore
+from kafka07c.consumer.group_log import GroupLog
 from kafka07c.errors import CommitFailedError, GroupError, KafkaError
-from kafka07c.group_log import GroupLog
 from kafka07c.metrics import Metrics
 from kafka07c.names import TopicPartition
 from kafka07c.positions import Position, Progress
