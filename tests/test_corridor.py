@@ -32,7 +32,12 @@ ORDER = """
     consumer.reader
     consumer.streams
     consumer.consumer
-    consumer spark
+    producer.records producer.config producer.partitioners
+    producer.handlers producer.routing producer.batches
+    producer.verifying
+    producer.sender
+    producer.producer
+    consumer producer spark
     cli
     demo
 """
