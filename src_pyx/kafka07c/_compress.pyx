@@ -62,6 +62,11 @@ class InflateError(Exception):
     """Compressed bytes do not inflate, or to more than the bound; the caller says where they stand."""
 
 
+def gzip_backend():
+    """What gzip is done with: "isal", or "zlib" where isal cannot be imported."""
+    return "zlib" if _gzip is zlib else "isal"
+
+
 def inflate(codec, data, max_bytes):
     """What ``data`` inflates to, as a read-only memoryview that owns its memory.
 

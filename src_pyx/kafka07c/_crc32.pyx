@@ -14,6 +14,12 @@ cdef extern from "crc32.h" nogil:
     const char *k07_crc32_kernel()
     int k07_crc32_select(const char *name)
     const char *k07_crc32_available(int i)
+    const char *k07_crc32_compiled(int i)
+
+
+cdef extern from "compiled.h":
+    const char *K07_COMPILER
+    const char *K07_COMPILED_FOR
 
 
 cdef extern from "walk.h" nogil:
@@ -62,6 +68,24 @@ def kernels():
     while k07_crc32_available(len(names)) is not NULL:
         names.append((<bytes> k07_crc32_available(len(names))).decode())
     return names
+
+
+def compiled_kernels():
+    """The names of the kernels that this build has, whether this CPU can run them or not, fastest first."""
+    names = []
+    while k07_crc32_compiled(len(names)) is not NULL:
+        names.append((<bytes> k07_crc32_compiled(len(names))).decode())
+    return names
+
+
+def compiler():
+    """The compiler that made this build, with its version."""
+    return (<bytes> K07_COMPILER).decode()
+
+
+def compiled_for():
+    """What this build was compiled for, in words (see c/compiled.h): machine, C library, "optimized" or not, and so on."""
+    return (<bytes> K07_COMPILED_FOR).decode().split()
 
 
 def select_kernel(name):

@@ -130,3 +130,7 @@ const char *k07_crc32_available(int i) {
     }
     return NULL;
 }
+
+const char *k07_crc32_compiled(int i) {
+    return i >= 0 && i < KERNELS ? kernels[i].name : NULL;
+}

@@ -17,6 +17,9 @@ int k07_crc32_select(const char *name);
 /* The names of the kernels that this CPU has, the best first: the i-th, or NULL when there are no more. */
 const char *k07_crc32_available(int i);
 
+/* The names of the kernels that were compiled in, whether this CPU has them or not, in the same way. */
+const char *k07_crc32_compiled(int i);
+
 /* For code that brings a loop of its own for a kernel (walk.c): which one is in use. */
 typedef enum { K07_VPCLMULQDQ512, K07_PCLMULQDQ, K07_ARMV8, K07_SLICE16 } k07_kernel_id;
 k07_kernel_id k07_crc32_kernel_id(void);
