@@ -20,7 +20,7 @@ ORDER = """
     _scan
     _arrow
     _build _views
-    framing protocol java
+    framing protocol java metrics_server
     connection subscription prometheus
     simple segments positions testing
     zookeeper

@@ -65,11 +65,6 @@ def test_beside_others_in_one_registry():
     assert b'kafka07c_consumer_stats_generation{group="g"} 2.0' in generate_latest(registry)
 
 
-def test_a_taken_port():
-    with serve(Metrics(), 0) as server, pytest.raises(OSError):
-        serve(Metrics(), server.port)
-
-
 def test_without_the_extra_it_says_what_to_install():
     script = "import sys; sys.modules['prometheus_client'] = None; import kafka07c.prometheus"
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)

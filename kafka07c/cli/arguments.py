@@ -4,24 +4,38 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import TYPE_CHECKING
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from kafka07c.cli.exit_codes import UsageError
+from kafka07c.cli.output import note
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from kafka07c.metrics import Metrics
     from kafka07c.ranges import Source
 
+    #: what ``add_subparsers`` gives
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
 __all__ = [
-    "ZOOKEEPER_VARIABLE", "add_command", "add_group", "add_source", "add_zookeeper", "open_source", "zookeeper_of",
+    "ZOOKEEPER_VARIABLE", "add_command", "add_group", "add_metrics", "add_source", "add_zookeeper", "address",
+    "open_source", "serving_metrics", "zookeeper_of",
 ]  # fmt: skip
 
 ZOOKEEPER_VARIABLE = "KAFKA07C_ZOOKEEPER"
 
 
 def add_command(
-    commands, name: str, run: Callable[[argparse.Namespace], int], *, help: str, description: str, example: str
+    commands: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    *,
+    help: str,
+    description: str,
+    example: str,
 ) -> argparse.ArgumentParser:
     """A parser for one command, with ``--debug`` and an example below its help."""
     parser = commands.add_parser(
@@ -81,7 +95,7 @@ def add_zookeeper(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
-def add_group(parser: argparse.ArgumentParser, **options) -> None:
+def add_group(parser: argparse.ArgumentParser, **options: Any) -> None:
     """The name of a consumer group; ``options`` are argparse's."""
     parser.add_argument("-g", "--group", metavar="GROUP", **{"required": True, "help": "the consumer group", **options})
 
@@ -98,3 +112,47 @@ def zookeeper_of(args: argparse.Namespace) -> str:
     except ValueError as error:
         raise UsageError(str(error)) from None
     return zookeeper
+
+
+def add_metrics(parser: argparse.ArgumentParser) -> None:
+    """``--metrics``, for a command that runs for long; see `serving_metrics`."""
+    parser.add_argument(
+        "--metrics",
+        type=address,
+        metavar="[HOST:]PORT",
+        help="show its figures over HTTP, for Prometheus (/metrics) and for kafka07c metrics (/json); "
+        "on 127.0.0.1 unless HOST is given, 0 takes a free port",
+    )
+
+
+def address(text: str) -> tuple[str, int]:
+    """``[HOST:]PORT`` as host and port, 127.0.0.1 without a host; for argparse."""
+    match = re.fullmatch(r"(?:(\[[^][]+\]|[^][:\s]+):)?([0-9]{1,5})", text)
+    if match is None or int(match[2]) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not [HOST:]PORT")
+    return (match[1] or "127.0.0.1").strip("[]"), int(match[2])
+
+
+@contextmanager
+def serving_metrics(args: argparse.Namespace) -> Iterator[Metrics | None]:
+    """A registry whose figures are shown as long as the block runs, or None without ``--metrics``.
+
+    UsageError when the address cannot be had. One line on stderr says where they are, unless ``args.quiet``.
+    """
+    if args.metrics is None:
+        yield None
+        return
+    from kafka07c.metrics import Metrics
+    from kafka07c.metrics_server import serve
+
+    host, port = args.metrics
+    metrics = Metrics()
+    try:
+        server = serve(metrics, port, host)
+    except OSError as error:
+        raise UsageError(f"--metrics: cannot listen on {host}:{port}: {error.strerror or error}") from None
+    with server:
+        if not getattr(args, "quiet", False):
+            shown = f"[{host}]" if ":" in host else host
+            note(f"% Figures at http://{shown}:{server.port}/metrics, and for kafka07c metrics {shown}:{server.port}")
+        yield metrics
