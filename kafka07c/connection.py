@@ -11,6 +11,7 @@ Rules that the rest relies on:
 from __future__ import annotations
 
 import random
+import select
 import socket
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -22,7 +23,7 @@ from kafka07c import config
 from kafka07c.errors import BrokerConnectionError, BrokerTimeoutError, ProtocolError
 from kafka07c.framing import FrameDecoder
 
-__all__ = ["Connection", "Dialogue", "Question"]
+__all__ = ["Connection", "Dialogue", "Question", "Wakeup"]
 
 #: seconds between tries to reconnect: the first pause, and the longest
 _FIRST_PAUSE = 0.05
@@ -164,6 +165,10 @@ class Connection:
             raise ProtocolError(f"broker {self.name} sent something unasked: it does not speak Kafka 0.7")
         return True
 
+    def has_input(self) -> bool:
+        """Whether an answer, or the connection's end, has come in: ``receive()`` will not wait for it to begin."""
+        return _wait([self._live_socket()], 0.0)
+
     def close(self) -> None:
         """Close, if open."""
         if self._socket is not None:
@@ -203,6 +208,42 @@ class Connection:
         except BaseException:
             self.close()
             raise
+
+
+class Wakeup:
+    """Lets one thread wait for input on a connection, and any other thread end the wait."""
+
+    def __init__(self) -> None:
+        self._inner, self._outer = socket.socketpair()
+        self._inner.setblocking(False)
+        self._outer.setblocking(False)
+
+    def set(self) -> None:
+        """End the wait that is under way, or else the next one. From any thread; never waits."""
+        with suppress(OSError):  # full: it is set; closed: nobody waits
+            self._outer.send(b"\0")
+
+    def wait(self, connection: Connection | None, timeout: float | None) -> None:
+        """Wait until it is set, the connection (if open) has input, or ``timeout`` seconds are over (None: no limit)."""
+        sockets = [self._inner]
+        if connection is not None and connection._socket is not None:
+            sockets.append(connection._socket)
+        _wait(sockets, timeout)
+        with suppress(BlockingIOError):
+            self._inner.recv(4096)
+
+    def close(self) -> None:
+        """Close; nothing may wait on it any more."""
+        self._inner.close()
+        self._outer.close()
+
+
+def _wait(sockets: Iterable[socket.socket], timeout: float | None) -> bool:
+    """Whether one of the sockets has input, or has ended, within ``timeout`` seconds."""
+    poll = select.poll()
+    for each in sockets:
+        poll.register(each, select.POLLIN)
+    return bool(poll.poll(None if timeout is None else max(0.0, timeout) * 1000))
 
 
 class Question:

@@ -20,6 +20,9 @@
      ├── GroupError                   a consumer group cannot be joined, or is not balanced at the moment
      ├── CommitFailedError            offsets of some partitions were not committed (``.lost``, ``.moved``)
      ├── NoOffsetError                nothing says where to begin in a partition, and the settings say not to guess
+     ├── QueueFullError               a producer's queue has no room for a record
+     ├── ProducerClosedError          a producer was closed before a record was written, or belongs to another process
+     ├── NotVerifiedError             reading back did not settle whether a record is in the log
      ├── LogError                     a directory is no usable log, or cannot be written
      ├── UnknownTopicError            no broker and no archive given knows this topic
      ├── SourceChangedError           what was read before is no longer there, or is other bytes
@@ -35,7 +38,7 @@ Codes: Kafka 0.7.2, ``kafka.common.ErrorMapping``. Codes 2 and 4 were never seen
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 if TYPE_CHECKING:
     from kafka07c.names import TopicPartition
@@ -58,8 +61,11 @@ __all__ = [
     "MessageTooLargeError",
     "MissingExtraError",
     "NoOffsetError",
+    "NotVerifiedError",
     "OffsetOutOfRangeError",
+    "ProducerClosedError",
     "ProtocolError",
+    "QueueFullError",
     "SourceChangedError",
     "UnknownError",
     "UnknownTopicError",
@@ -72,11 +78,20 @@ __all__ = [
 class KafkaError(Exception):
     """The base of all errors of this library."""
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.args, self.__dict__.copy())
 
 
-def _rebuild(cls, args, state):
+class Place(TypedDict, total=False):
+    """What of an error's place in a log is known."""
+
+    topic: str | None
+    broker: int | None
+    partition: int | None
+    offset: int | None
+
+
+def _rebuild(cls: type[KafkaError], args: tuple[Any, ...], state: dict[str, Any]) -> KafkaError:
     error = cls.__new__(cls)
     error.args = args
     error.__dict__.update(state)
@@ -125,7 +140,7 @@ class CorruptMessageError(_PlacedError):
     end, begins there), else None. Messages before ``offset`` are good.
     """
 
-    def __init__(self, reason: str, *, next_offset: int | None = None, **place):
+    def __init__(self, reason: str, *, next_offset: int | None = None, **place: Unpack[Place]):
         super().__init__(reason, **place)
         self.next_offset = next_offset
 
@@ -136,7 +151,9 @@ class MessageTooLargeError(_PlacedError):
     ``size`` is the value of the message's size field when reading, the stored payload's length when producing.
     """
 
-    def __init__(self, reason: str, *, size: int | None = None, max_message_bytes: int | None = None, **place):
+    def __init__(
+        self, reason: str, *, size: int | None = None, max_message_bytes: int | None = None, **place: Unpack[Place]
+    ):
         super().__init__(reason, **place)
         self.size = size
         self.max_message_bytes = max_message_bytes
@@ -147,7 +164,7 @@ class BrokerError(_PlacedError):
 
     code: int = -1
 
-    def __init__(self, reason: str, *, code: int | None = None, **place):
+    def __init__(self, reason: str, *, code: int | None = None, **place: Unpack[Place]):
         super().__init__(reason, **place)
         if code is not None:
             self.code = code
@@ -236,6 +253,25 @@ class NoOffsetError(_PlacedError):
     """No offset is known for a partition, or the broker no longer has it, and ``autooffset.reset`` is ``error``."""
 
 
+class QueueFullError(KafkaError):
+    """A producer's queue has no room, and its settings say not to wait, or not any longer.
+
+    ``queued``: how many records of the call went into the queue before; they are sent.
+    """
+
+    def __init__(self, reason: str, *, queued: int = 0):
+        super().__init__(reason)
+        self.queued = queued
+
+
+class ProducerClosedError(KafkaError):
+    """The producer is closed, was closed before the record was written, or was made by the parent of this process."""
+
+
+class NotVerifiedError(_PlacedError):
+    """A record was written, and reading back did not settle in time whether it is in the log: its state is unknown."""
+
+
 class LogError(KafkaError):
     """A directory is no 0.7 log, or it cannot be opened, read or written as asked."""
 
@@ -262,6 +298,6 @@ _BY_CODE: dict[int, type[BrokerError]] = {
 }
 
 
-def error_for_code(code: int, reason: str, **place) -> BrokerError:
+def error_for_code(code: int, reason: str, **place: Unpack[Place]) -> BrokerError:
     """The exception for a broker's error ``code`` (not 0); a code that 0.7 does not have gives a plain BrokerError."""
     return _BY_CODE.get(code, BrokerError)(reason, code=code, **place)
