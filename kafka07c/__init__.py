@@ -10,13 +10,14 @@ try:
     from kafka07c._compress import Codec
     from kafka07c._crc32 import crc32
     from kafka07c._views import Message, MessageSet
-except ModuleNotFoundError as error:
-    if error.name and error.name.startswith("kafka07c._"):
-        raise ImportError(
-            f"kafka07c is here without its compiled core ({error.name}): install it (pip install .), "
-            "or in a checkout build it (make build/built)"
-        ) from error
-    raise
+except (ImportError, AttributeError, TypeError, ValueError) as error:
+    from kafka07c.build_info import why_no_core
+
+    reason = why_no_core(error)
+    if reason is None:
+        raise
+    raise ImportError(reason) from error
+from kafka07c.build_info import BuildInfo, build_info
 from kafka07c.cluster import Cluster
 from kafka07c.consumer import Consumer, ConsumerConfig
 from kafka07c.names import TopicPartition
@@ -30,6 +31,7 @@ __all__ = [
     "EARLIEST",
     "LATEST",
     "Blacklist",
+    "BuildInfo",
     "Cluster",
     "Codec",
     "Consumer",
@@ -45,13 +47,14 @@ __all__ = [
     "TopicPartition",
     "Whitelist",
     "__version__",
+    "build_info",
     "build_message_set",
     "crc32",
     "errors",
 ]
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> str:
     if name == "__version__":  # asked for seldom, and the look-up takes a third of the import's time
         from importlib.metadata import version
 

@@ -17,7 +17,7 @@ ORDER = """
     errors config names settings properties metrics assignment java_regex callbacks
     _crc32 _memory _wire
     _compress
-    _scan
+    _scan build_info
     _arrow
     _build _views
     framing protocol java metrics_server
