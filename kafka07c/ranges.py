@@ -17,24 +17,28 @@ from __future__ import annotations
 import logging
 import os
 import re
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from kafka07c import config
 from kafka07c._views import MessageSet
 from kafka07c.cluster import Cluster
 from kafka07c.errors import (
+    BrokerConnectionError,
     CorruptMessageError,
     LogError,
     MessageTooLargeError,
     OffsetOutOfRangeError,
     ProtocolError,
     UnknownTopicError,
+    ZooKeeperError,
 )
-from kafka07c.names import TopicPartition
+from kafka07c.names import BrokerAddress, TopicPartition
 from kafka07c.protocol import EARLIEST, LATEST
 from kafka07c.segments import Log, find_logs
 from kafka07c.segments.files import parse_log_name
@@ -47,6 +51,9 @@ _log = logging.getLogger(__name__)
 
 #: no entry is shorter: a size field, magic 0, a CRC, no payload
 _SHORTEST_ENTRY = 9
+
+#: bytes in one piece of a walk
+_WALKED_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +142,55 @@ class Source(ABC):
         """The earliest offset and the end, both in bytes. The end of a live log is what has been *flushed*."""
 
     @abstractmethod
+    def ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The end of each partition's log; those that cannot be asked just now are left out, and logged.
+
+        An end is where an entry ends, unless an archived log has a torn tail. Of brokers all partitions are asked
+        at once.
+        """
+
+    @abstractmethod
+    def offset_before(self, tp: TopicPartition, time_ms: int) -> int | None:
+        """The start of the latest segment whose file was last written to at ``time_ms`` (since 1970, UTC) or before.
+
+        The log's end where ``time_ms`` is now or later, None where every segment is younger: as 0.7 answers OFFSETS.
+        """
+
+    def boundary(self, tp: TopicPartition, start: int, limit: int) -> int:
+        """The last place up to ``limit`` where an entry begins or ends, found by walking from ``start``, where one begins.
+
+        At least one entry is gone past, however large. Damage ends the walk before it; where it comes first, the
+        boundary is the next segment's start, or the log's end. Of live brokers this reads what it walks over.
+        """
+        position = start
+        while position < limit:
+            try:
+                walked = self._shallow(tp, position, min(_WALKED_BYTES, max(limit - position, _SHORTEST_ENTRY)))
+            except MessageTooLargeError:
+                break
+            if not walked.valid_bytes or (position > start and walked.next_offset > limit):
+                break
+            position = walked.next_offset
+            if walked.error is not None:
+                break
+        if position > start:
+            return position
+        return min((offset for offset in self.segment_starts(tp) if offset > start), default=self.bounds(tp)[1])
+
+    @abstractmethod
+    def _shallow(self, tp: TopicPartition, offset: int, max_bytes: int) -> MessageSet:
+        """The stored entries from ``offset`` on, wrappers closed, one at least where there is one."""
+
+    @abstractmethod
     def segment_starts(self, tp: TopicPartition) -> list[int]:
         """Where segments start, ascending: places where an entry is known to begin."""
+
+    @abstractmethod
+    def offsets_before(self, tp: TopicPartition, time: int, max_offsets: int = 1) -> list[int]:
+        """Up to ``max_offsets`` offsets at which reading can begin, descending, as 0.7's OFFSETS request answers.
+
+        ``time`` is LATEST, EARLIEST or ms since 1970 UTC: see SimpleConsumer.get_offsets_before and Log's.
+        """
 
     @abstractmethod
     def only(self, tp: TopicPartition) -> Source:
@@ -181,11 +235,14 @@ class Source(ABC):
         return f"<{type(self).__name__} {self.name}>"
 
 
-def open_source(*, zookeeper: str | None = None, brokers: str | None = None, logs: str | None = None) -> Source:
+def open_source(
+    *, zookeeper: str | None = None, brokers: str | None = None, logs: str | None = None, live: bool = False
+) -> Source:
     """The source that is named by exactly one of the three; ValueError otherwise, or when it does not parse.
 
     ``zookeeper``: ``host:port,host:port/chroot``. ``brokers``: ``0:host:port,1:host:port``. ``logs``:
     ``0:/path,1:/path``, each path a broker's whole log directory or one partition's, behind the id of its broker.
+    ``live``: what ZooKeeper says is kept current, rather than taken once.
     """
     given = {"zookeeper": zookeeper, "brokers": brokers, "logs": logs}
     given = [name for name, value in given.items() if value is not None]
@@ -194,19 +251,20 @@ def open_source(*, zookeeper: str | None = None, brokers: str | None = None, log
         raise ValueError(f"a source is named by exactly one of zookeeper, brokers and logs, not by {said}")
     if logs is not None:
         return ArchiveSource(logs)
-    return BrokerSource(zookeeper=zookeeper, brokers=brokers)
+    return BrokerSource(zookeeper=zookeeper, brokers=brokers, live=live)
 
 
 class BrokerSource(Source):
     """Live brokers, from ZooKeeper or a static list: a connection to each for questions, and one for each read."""
 
-    def __init__(self, *, zookeeper: str | None = None, brokers: str | None = None):
+    def __init__(self, *, zookeeper: str | None = None, brokers: str | None = None, live: bool = False):
         self.name = f"zookeeper:{zookeeper}" if zookeeper is not None else f"brokers:{brokers}"
-        self._cluster = Cluster(zookeeper=zookeeper, brokers=brokers)
+        self._cluster = Cluster(zookeeper=zookeeper, brokers=brokers, live=live)
         self._consumers: dict[int, SimpleConsumer] = {}
+        self._walkers: dict[int, SimpleConsumer] = {}
 
-    def __getstate__(self) -> dict:
-        return self.__dict__ | {"_consumers": {}}
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_consumers": {}, "_walkers": {}}
 
     def topics(self) -> list[str]:
         return sorted(self._cluster.topics)
@@ -220,8 +278,34 @@ class BrokerSource(Source):
     def bounds(self, tp: TopicPartition) -> tuple[int, int]:
         return _bounds(self._consumer(tp.broker), tp)
 
+    def ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        by_broker: dict[int, list[TopicPartition]] = {}
+        for tp in partitions:
+            by_broker.setdefault(tp.broker, []).append(tp)
+        ends: dict[TopicPartition, int] = {}
+        for broker, tps in by_broker.items():
+            try:
+                questions = [(tp.topic, tp.partition) for tp in tps]
+                answers = self._consumer(broker).get_offsets_before_many(questions, LATEST)
+                ends |= {tp: found[0] for tp, found in zip(tps, answers, strict=True) if found}
+            except (BrokerConnectionError, ZooKeeperError) as error:
+                _log.warning("the ends of %d partitions of broker %d are not known just now: %s", len(tps), broker, error)
+                self._forget(broker)
+        return ends
+
+    def offset_before(self, tp: TopicPartition, time_ms: int) -> int | None:
+        return next(iter(self._consumer(tp.broker).get_offsets_before(tp.topic, tp.partition, time_ms, 1)), None)
+
     def segment_starts(self, tp: TopicPartition) -> list[int]:
         return _segment_starts(self._consumer(tp.broker), tp)
+
+    def _shallow(self, tp: TopicPartition, offset: int, max_bytes: int) -> MessageSet:
+        if tp.broker not in self._walkers:
+            self._walkers[tp.broker] = self._cluster.connect(tp.broker, shallow=True)
+        return self._walkers[tp.broker].fetch(tp.topic, tp.partition, offset, max_bytes)
+
+    def offsets_before(self, tp: TopicPartition, time: int, max_offsets: int = 1) -> list[int]:
+        return self._consumer(tp.broker).get_offsets_before(tp.topic, tp.partition, time, max_offsets)
 
     def only(self, tp: TopicPartition) -> Source:
         source = BrokerSource(brokers=str(self._cluster.address(tp.broker)))
@@ -229,8 +313,7 @@ class BrokerSource(Source):
         return source
 
     def _read(self, rest: Range, skip: bool, fetch_bytes: int, fail_on_data_loss: bool) -> Iterator[MessageSet]:
-        # A connection of its own: whoever stops reading early leaves an answer on its way.
-        with self._cluster.connect(rest.broker) as consumer:
+        with _POOL.consumer(self._cluster, rest.broker) as consumer:
             _send_fetch(consumer, rest, fetch_bytes)
             while rest.size:
                 part, rest = _next_part(consumer, rest, skip, fail_on_data_loss)
@@ -240,15 +323,20 @@ class BrokerSource(Source):
                     yield part
 
     def close(self) -> None:
-        consumers, self._consumers = self._consumers, {}
-        for consumer in consumers.values():
-            consumer.close()
+        for broker in {*self._consumers, *self._walkers}:
+            self._forget(broker)
         self._cluster.close()
 
     def _consumer(self, broker: int) -> SimpleConsumer:
         if broker not in self._consumers:
             self._consumers[broker] = self._cluster.connect(broker)
         return self._consumers[broker]
+
+    def _forget(self, broker: int) -> None:
+        """Close what is open to the broker: it may come back under another address."""
+        for consumers in (self._consumers, self._walkers):
+            if (consumer := consumers.pop(broker, None)) is not None:
+                consumer.close()
 
 
 class ArchiveSource(Source):
@@ -272,9 +360,24 @@ class ArchiveSource(Source):
         with self._open(tp) as log:
             return log.start_offset, log.end_offset
 
+    def ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: self.bounds(tp)[1] for tp in partitions}
+
+    def offset_before(self, tp: TopicPartition, time_ms: int) -> int | None:
+        with self._open(tp) as log:
+            return next(iter(log.get_offsets_before(time_ms, 1)), None)
+
     def segment_starts(self, tp: TopicPartition) -> list[int]:
         with self._open(tp) as log:
             return _starts(log)
+
+    def _shallow(self, tp: TopicPartition, offset: int, max_bytes: int) -> MessageSet:
+        with Log(self._directory(tp), broker=tp.broker, shallow=True) as log:
+            return log.read(offset, max_bytes)
+
+    def offsets_before(self, tp: TopicPartition, time: int, max_offsets: int = 1) -> list[int]:
+        with self._open(tp) as log:
+            return log.get_offsets_before(time, max_offsets)
 
     def only(self, tp: TopicPartition) -> Source:
         source = ArchiveSource.__new__(ArchiveSource)
@@ -318,6 +421,36 @@ class ArchiveSource(Source):
 
 
 # --- live brokers
+
+
+class _Pool:
+    """Connections of this process that no one reads from just now: Spark's workers go from task to task."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: dict[tuple[int, BrokerAddress], list[SimpleConsumer]] = {}
+
+    @contextmanager
+    def consumer(self, cluster: Cluster, broker: int) -> Iterator[SimpleConsumer]:
+        """A connection to the broker for one reader. It comes back unless an answer is still on its way, or it broke."""
+        address = cluster.address(broker)
+        key = os.getpid(), address  # a forked child has no business on its parent's connections
+        with self._lock:
+            idle = self._idle.get(key, [])
+            consumer = idle.pop() if idle else SimpleConsumer(address.host, address.port, broker=broker)
+        whole = False
+        try:
+            yield consumer
+            whole = not consumer.pending
+        finally:
+            if whole:
+                with self._lock:
+                    self._idle.setdefault(key, []).append(consumer)
+            else:
+                consumer.close()
+
+
+_POOL = _Pool()
 
 
 def _bounds(consumer: SimpleConsumer, tp: TopicPartition) -> tuple[int, int]:

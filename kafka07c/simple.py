@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from threading import RLock
@@ -20,6 +21,7 @@ from kafka07c.errors import (
     CorruptMessageError,
     InvalidTopicError,
     MessageTooLargeError,
+    Place,
     ProtocolError,
     error_for_code,
 )
@@ -41,6 +43,9 @@ from kafka07c.protocol import (
 __all__ = ["FetchedPart", "SimpleConsumer", "SyncProducer"]
 
 _INT32_MAX = 2**31 - 1
+
+#: OFFSETS requests that are under way at a time
+_OFFSETS_AHEAD = 256
 
 #: a smaller fetch cannot hold a size field: 0.7.2 answers it with nothing, for ever
 _MIN_FETCH_BYTES = 4
@@ -227,14 +232,31 @@ class SimpleConsumer(_Client):
         0.7.2 closes the connection: a BrokerConnectionError. What it would refuse whatever it holds is an
         InvalidTopicError (the name, a partition below 0) or a ValueError (``max_offsets`` below 0), and not sent.
         """
-        check_topic(topic)
-        if partition < 0:
-            raise InvalidTopicError(f"partition {partition} of topic {topic!r} is none: they are 0 and up")
-        if not 0 <= max_offsets <= _INT32_MAX:
-            raise ValueError(f"max_offsets is {max_offsets}; it goes from 0 to {_INT32_MAX}")
         request = OffsetsRequest(topic, partition, _milliseconds(time), max_offsets)
+        _check_offsets(request)
         with self._lock:
             return self._offsets(request)
+
+    def get_offsets_before_many(
+        self, partitions: Iterable[tuple[str, int]], time: int | datetime, max_offsets: int = 1
+    ) -> list[list[int]]:
+        """``get_offsets_before`` of many partitions, (topic, number) each, in their order: one round trip for hundreds.
+
+        One that is refused refuses them all: BrokerConnectionError or a BrokerError that names it.
+        """
+        requests = [
+            OffsetsRequest(topic, partition, _milliseconds(time), max_offsets) for topic, partition in partitions
+        ]
+        for request in requests:
+            _check_offsets(request)
+        answers: list[list[int]] = []
+        with self._lock:
+            # both sides' buffers hold this many requests and answers, so nobody waits for the other
+            for start in range(0, len(requests), _OFFSETS_AHEAD):
+                piece = requests[start : start + _OFFSETS_AHEAD]
+                questions = [self._ask_offsets(request) for request in piece]
+                answers += [self._answered(*pair) for pair in zip(piece, questions, strict=True)]
+        return answers
 
     def send_fetch(
         self,
@@ -350,8 +372,8 @@ class SimpleConsumer(_Client):
     def _complete(self, request: FetchRequest, code: int, data: memoryview, max_message_bytes: int) -> MessageSet:
         """The set to return for an answer."""
         messages = self._progress(request, code, data, max_message_bytes)
-        if messages.error is not None:
-            return self._with_next_offset(request, messages, max_message_bytes)
+        if isinstance(messages.error, CorruptMessageError):
+            return self._with_next_offset(request, messages, messages.error, max_message_bytes)
         if messages.size_bytes and not messages.valid_bytes:
             return messages.with_error(self._endless(request, messages.data))
         return messages
@@ -416,11 +438,12 @@ class SimpleConsumer(_Client):
 
     # --- what follows a damaged entry
 
-    def _with_next_offset(self, request: FetchRequest, messages: MessageSet, max_message_bytes: int) -> MessageSet:
+    def _with_next_offset(
+        self, request: FetchRequest, messages: MessageSet, error: CorruptMessageError, max_message_bytes: int
+    ) -> MessageSet:
         """The set, its error's ``next_offset`` found where what follows the damaged entry was not in the answer."""
-        error = messages.error
         entry = messages.data[messages.valid_bytes :]
-        if error.next_offset is not None or len(entry) < 4 or _size_field(entry) < 5:
+        if error.next_offset is not None or error.offset is None or len(entry) < 4 or _size_field(entry) < 5:
             return messages
         following = replace(request, offset=error.offset + 4 + _size_field(entry))
         at_boundary = following.offset in self._boundaries(following)
@@ -439,18 +462,30 @@ class SimpleConsumer(_Client):
     # --- questions and answers
 
     def _offsets(self, request: OffsetsRequest) -> list[int]:
+        return self._answered(request, self._ask_offsets(request))
+
+    def _ask_offsets(self, request: OffsetsRequest) -> Question:
         # 0.7.2 gives one offset for a topic that it does not know, even when none is asked for.
-        limit = 6 + 8 * max(request.max_offsets, 1)
-        try:
-            question = self._dialogue.ask(request.encode(), limit)
+        with self._naming(request):
+            return self._dialogue.ask(request.encode(), 6 + 8 * max(request.max_offsets, 1))
+
+    def _answered(self, request: OffsetsRequest, question: Question) -> list[int]:
+        with self._naming(request):
             code, offsets = self._decoded(decode_offsets_response, question)
+        if code:
+            raise error_for_code(
+                code, self._refused("to give offsets", code),
+                topic=request.topic, broker=self.broker, partition=request.partition,
+            )  # fmt: skip
+        return offsets
+
+    @contextmanager
+    def _naming(self, request: OffsetsRequest) -> Iterator[None]:
+        try:
+            yield
         except BrokerConnectionError as error:
             what = f"the offsets of topic {request.topic!r} partition {request.partition}"
             raise type(error)(f"{error}; it was asked for {what}") from error
-        if code:
-            place = {"topic": request.topic, "broker": self.broker, "partition": request.partition}
-            raise error_for_code(code, self._refused("to give offsets", code), **place)
-        return offsets
 
     def _decoded(self, decode: Callable[..., T], question: Question, *arguments: int) -> T:
         frame = self._dialogue.answer(question)
@@ -462,7 +497,7 @@ class SimpleConsumer(_Client):
     def _refused(self, what: str, code: int) -> str:
         return f"broker {self._connection.name} refused {what} with error code {code}"
 
-    def _place(self, request: FetchRequest) -> dict[str, Any]:
+    def _place(self, request: FetchRequest) -> Place:
         return {
             "topic": request.topic,
             "broker": self.broker,
@@ -579,6 +614,14 @@ def _check_fetch(request: FetchRequest, max_message_bytes: int) -> None:
         raise ValueError(f"max_bytes is {request.max_bytes}; it goes from {_MIN_FETCH_BYTES} to {_INT32_MAX}")
     if not 0 < max_message_bytes <= _INT32_MAX - 4:  # a fetch that holds it also holds its size field
         raise ValueError(f"max_message_bytes is {max_message_bytes}; it goes from 1 to {_INT32_MAX - 4}")
+
+
+def _check_offsets(request: OffsetsRequest) -> None:
+    check_topic(request.topic)
+    if request.partition < 0:
+        raise InvalidTopicError(f"partition {request.partition} of topic {request.topic!r} is none: they are 0 and up")
+    if not 0 <= request.max_offsets <= _INT32_MAX:
+        raise ValueError(f"max_offsets is {request.max_offsets}; it goes from 0 to {_INT32_MAX}")
 
 
 def _milliseconds(time: int | datetime) -> int:

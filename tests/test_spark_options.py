@@ -95,7 +95,7 @@ def test_offsets_by_partition():
         (CLICKS | {"startingOffsets": f'{{"a": {{"0-0": {2**63}}}}}'}, "expected an offset"),
         (CLICKS | {"failOnDataLoss": "no"}, "option failOnDataLoss is 'no': expected true or false"),
         (CLICKS | {"startingOffset": "earliest"}, "no option 'startingOffset': did you mean startingOffsets"),
-        (CLICKS | {"includeHeaders": "true"}, "no option 'includeHeaders': there are kafka07.zookeeper"),
+        (CLICKS | {"groupIdPrefix": "a"}, "no option 'groupIdPrefix': there are kafka07.zookeeper"),
     ],
 )
 def test_wrong_options(given, said):

@@ -33,7 +33,7 @@ class Log:
     Reading cannot tell what has been flushed, so it shows the files as they are. A directory without segments is an
     empty log that starts and ends at 0.
 
-    ``broker``: the broker id that messages and errors carry, if known. ``max_inflated_bytes``: see MessageSet.
+    ``broker``: the broker id that messages and errors carry, if known. ``max_inflated_bytes``, ``shallow``: see MessageSet.
     ``max_message_bytes``: how large an entry may be for which a set grows past the size asked for; above that it is a
     MessageTooLargeError, or damage where no entry begins behind it.
 
@@ -50,11 +50,12 @@ class Log:
 
     def __init__(
         self,
-        directory: str | os.PathLike,
+        directory: str | os.PathLike[str],
         *,
         broker: int | None = None,
         max_inflated_bytes: int = config.MAX_INFLATED_BYTES,
         max_message_bytes: int = config.MAX_FETCH_MESSAGE_BYTES,
+        shallow: bool = False,
         writable: bool = False,
         segment_bytes: int = 1024**3,
         roll_ms: int = 168 * 3600 * 1000,
@@ -67,7 +68,7 @@ class Log:
             raise LogError(f"{str(self.directory)!r} is no log: the directory of one is named topic-partition")
         self.topic, self.partition = name
         self.broker = broker
-        self._place = Place(self.topic, broker, self.partition, max_inflated_bytes, max_message_bytes)
+        self._place = Place(self.topic, broker, self.partition, max_inflated_bytes, max_message_bytes, shallow)
         self._clock = clock
         self._writer: LogWriter | None = None
         if writable:
@@ -85,7 +86,7 @@ class Log:
     def __enter__(self) -> Log:
         return self
 
-    def __exit__(self, *exc_info) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -296,7 +297,9 @@ class Log:
                     if error is not None and not skip:
                         return
             seam = None if following is None else seam_error(segment, following, self._place)
-            if seam is None or seam.offset >= end or getattr(error, "next_offset", None) == seam.next_offset:
+            if seam is None or seam.offset is None:  # a seam's error always has one
+                continue
+            if seam.offset >= end or getattr(error, "next_offset", None) == seam.next_offset:
                 continue
             yield self._empty(max(seam.offset, start)).with_error(seam)
             if not skip:

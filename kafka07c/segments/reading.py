@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kafka07c._views import MessageSet
 from kafka07c.errors import CorruptMessageError, KafkaError, MessageTooLargeError, OffsetOutOfRangeError
+from kafka07c.errors import Place as ErrorPlace
 from kafka07c.segments.files import Segment, SegmentFile, log_error
 
 __all__ = ["Place", "SegmentReader", "offset_behind", "seam_error"]
@@ -25,16 +26,17 @@ _FEWEST_BYTES = 16
 
 @dataclass(frozen=True)
 class Place:
-    """Whose log is read, and the limits for one stored entry (as the arguments of ``Log`` have them)."""
+    """Whose log is read, and how: the limits for one stored entry, wrappers closed (as the arguments of ``Log`` have it)."""
 
     topic: str
     broker: int | None
     partition: int
     max_inflated_bytes: int
     max_message_bytes: int
+    shallow: bool = False
 
     @property
-    def names(self) -> dict:
+    def names(self) -> ErrorPlace:
         return {"topic": self.topic, "broker": self.broker, "partition": self.partition}
 
 
@@ -92,7 +94,7 @@ class SegmentReader:
     def __enter__(self) -> SegmentReader:
         return self
 
-    def __exit__(self, *exc_info) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.file.close()
 
     def sets(self, position: int, stop: int, chunk_bytes: int, *, skip: bool) -> Iterator[MessageSet]:
@@ -137,6 +139,7 @@ class SegmentReader:
             self.segment.start_offset + position,
             **place.names,
             max_inflated_bytes=place.max_inflated_bytes,
+            shallow=place.shallow,
         )
 
     def _one_entry(self, position: int) -> MessageSet:
@@ -186,7 +189,7 @@ class SegmentReader:
 
     def _completed(self, error: KafkaError) -> KafkaError:
         """``error`` with ``next_offset`` where the codec could not see it: its window ended with the bad entry."""
-        if not isinstance(error, CorruptMessageError) or error.next_offset is not None:
+        if not isinstance(error, CorruptMessageError) or error.next_offset is not None or error.offset is None:
             return error
         position = error.offset - self.segment.start_offset
         size = self._size_field(position)
@@ -213,6 +216,6 @@ class SegmentReader:
 
 def offset_behind(error: KafkaError) -> int | None:
     """Where reading can go on behind the entry that ``error`` is about; None when nobody knows."""
-    if isinstance(error, MessageTooLargeError):  # which is said only where another entry was seen to follow
-        return error.offset + _SIZE_BYTES + error.size
-    return error.next_offset
+    if isinstance(error, MessageTooLargeError) and error.offset is not None and error.size is not None:
+        return error.offset + _SIZE_BYTES + error.size  # it is said only where another entry was seen to follow
+    return error.next_offset if isinstance(error, CorruptMessageError) else None
