@@ -29,7 +29,7 @@
      ├── ManifestError                an output folder's manifest or lock says no
      └── MissingExtraError            an optional package is missing (also an ImportError)
 
-Errors about a place in a log carry ``topic``, ``broker``, ``partition`` and ``offset`` (None where unknown).
+Errors about a place in a log are PlacedErrors, and carry ``topic``, ``broker``, ``partition`` and ``offset`` (None where unknown).
 All of them pickle, so that they cross process borders whole.
 
 Codes: Kafka 0.7.2, ``kafka.common.ErrorMapping``. Codes 2 and 4 were never seen coming from a broker.
@@ -63,6 +63,7 @@ __all__ = [
     "NoOffsetError",
     "NotVerifiedError",
     "OffsetOutOfRangeError",
+    "PlacedError",
     "ProducerClosedError",
     "ProtocolError",
     "QueueFullError",
@@ -82,12 +83,17 @@ class KafkaError(Exception):
         return _rebuild, (type(self), self.args, self.__dict__.copy())
 
 
-class Place(TypedDict, total=False):
-    """What of an error's place in a log is known."""
+class PartitionPlace(TypedDict, total=False):
+    """What of a partition is known, as arguments."""
 
     topic: str | None
     broker: int | None
     partition: int | None
+
+
+class Place(PartitionPlace, total=False):
+    """What of an error's place in a log is known, as arguments."""
+
     offset: int | None
 
 
@@ -98,7 +104,7 @@ def _rebuild(cls: type[KafkaError], args: tuple[Any, ...], state: dict[str, Any]
     return error
 
 
-class _PlacedError(KafkaError):
+class PlacedError(KafkaError):
     """An error at a place in a log. ``str()`` begins with the place, as far as it is known.
 
     ``reason`` is the text without the place; ``topic``, ``broker``, ``partition``, ``offset`` are None where unknown.
@@ -133,7 +139,7 @@ class _PlacedError(KafkaError):
         return f"{', '.join(place)}: {self.reason}" if place else self.reason
 
 
-class CorruptMessageError(_PlacedError):
+class CorruptMessageError(PlacedError):
     """The entry at ``offset`` is damaged: bad size, CRC, magic, codec or compressed data, or a gap in a log.
 
     ``next_offset`` is the offset after the damaged entry where its length can be believed (a good entry, or the log's
@@ -145,7 +151,7 @@ class CorruptMessageError(_PlacedError):
         self.next_offset = next_offset
 
 
-class MessageTooLargeError(_PlacedError):
+class MessageTooLargeError(PlacedError):
     """A message of ``size`` bytes is above the limit ``max_message_bytes``.
 
     ``size`` is the value of the message's size field when reading, the stored payload's length when producing.
@@ -159,7 +165,7 @@ class MessageTooLargeError(_PlacedError):
         self.max_message_bytes = max_message_bytes
 
 
-class BrokerError(_PlacedError):
+class BrokerError(PlacedError):
     """A broker answered with an error code; ``code`` is the number on the wire (int16)."""
 
     code: int = -1
@@ -249,7 +255,7 @@ class CommitFailedError(KafkaError):
         self.moved = dict(moved)
 
 
-class NoOffsetError(_PlacedError):
+class NoOffsetError(PlacedError):
     """No offset is known for a partition, or the broker no longer has it, and ``autooffset.reset`` is ``error``."""
 
 
@@ -268,7 +274,7 @@ class ProducerClosedError(KafkaError):
     """The producer is closed, was closed before the record was written, or was made by the parent of this process."""
 
 
-class NotVerifiedError(_PlacedError):
+class NotVerifiedError(PlacedError):
     """A record was written, and reading back did not settle in time whether it is in the log: its state is unknown."""
 
 
@@ -280,7 +286,7 @@ class UnknownTopicError(KafkaError):
     """No broker and no archive that was given knows the topic."""
 
 
-class SourceChangedError(_PlacedError):
+class SourceChangedError(PlacedError):
     """What was read before is gone, or other bytes are in its place: another cluster, or a rewritten log."""
 
 
