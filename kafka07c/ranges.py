@@ -193,6 +193,13 @@ class Source(ABC):
         """
 
     @abstractmethod
+    def offsets_before(self, tp: TopicPartition, time: int, max_offsets: int = 1) -> list[int]:
+        """Up to ``max_offsets`` offsets at which reading can begin, descending, as 0.7's OFFSETS request answers.
+
+        ``time`` is LATEST, EARLIEST or ms since 1970 UTC: see SimpleConsumer.get_offsets_before and Log's.
+        """
+
+    @abstractmethod
     def only(self, tp: TopicPartition) -> Source:
         """A source of this one partition, small to pickle: a task that reads with it need not ask where things are."""
 
@@ -307,6 +314,9 @@ class BrokerSource(Source):
     def offsets_before(self, tp: TopicPartition, time: int, max_offsets: int = 1) -> list[int]:
         return self._consumer(tp.broker).get_offsets_before(tp.topic, tp.partition, time, max_offsets)
 
+    def offsets_before(self, tp: TopicPartition, time: int, max_offsets: int = 1) -> list[int]:
+        return self._consumer(tp.broker).get_offsets_before(tp.topic, tp.partition, time, max_offsets)
+
     def only(self, tp: TopicPartition) -> Source:
         source = BrokerSource(brokers=str(self._cluster.address(tp.broker)))
         source.name = self.name
@@ -374,6 +384,10 @@ class ArchiveSource(Source):
     def _shallow(self, tp: TopicPartition, offset: int, max_bytes: int) -> MessageSet:
         with Log(self._directory(tp), broker=tp.broker, shallow=True) as log:
             return log.read(offset, max_bytes)
+
+    def offsets_before(self, tp: TopicPartition, time: int, max_offsets: int = 1) -> list[int]:
+        with self._open(tp) as log:
+            return log.get_offsets_before(time, max_offsets)
 
     def offsets_before(self, tp: TopicPartition, time: int, max_offsets: int = 1) -> list[int]:
         with self._open(tp) as log:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kafka07c.metrics import Metrics
+    from kafka07c.names import TopicPartition
     from kafka07c.ranges import Source
 
     #: what ``add_subparsers`` gives
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ZOOKEEPER_VARIABLE", "add_command", "add_group", "add_metrics", "add_source", "add_zookeeper", "address",
-    "open_source", "serving_metrics", "zookeeper_of",
+    "open_source", "selected_partitions", "serving_metrics", "zookeeper_of",
 ]  # fmt: skip
 
 ZOOKEEPER_VARIABLE = "KAFKA07C_ZOOKEEPER"
@@ -74,6 +75,8 @@ def open_source(args: argparse.Namespace) -> Source:
     from kafka07c import ranges
 
     given = {name: getattr(args, name) for name in ("zookeeper", "brokers", "logs")}
+    if given["brokers"] and re.fullmatch(r"[^:,]+:[0-9]+", given["brokers"]):
+        given["brokers"] = f"0:{given['brokers']}"  # kcat's form names a broker without its id
     given = {name: value for name, value in given.items() if value is not None}
     if not given and (zookeeper := os.environ.get(ZOOKEEPER_VARIABLE)):
         given = {"zookeeper": zookeeper}
@@ -83,6 +86,17 @@ def open_source(args: argparse.Namespace) -> Source:
         return ranges.open_source(**given)
     except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+def selected_partitions(partitions: list[TopicPartition], wanted: str | None) -> list[TopicPartition]:
+    """Those of a topic's partitions that ``wanted`` names: ``0-1``, or ``1`` for that of each broker; None: all."""
+    if wanted is None:
+        return partitions
+    selected = [tp for tp in partitions if wanted in (tp.name, str(tp.partition))]
+    if not selected:
+        there = ", ".join(tp.name for tp in partitions)
+        raise UsageError(f"topic {partitions[0].topic!r} has no partition {wanted}; there are {there}")
+    return selected
 
 
 def add_zookeeper(parser: argparse.ArgumentParser) -> None:

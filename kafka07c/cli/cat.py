@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kafka07c.cli.arguments import add_command, add_source, open_source
+from kafka07c.cli.arguments import add_command, add_source, open_source, selected_partitions
 from kafka07c.cli.exit_codes import OK, UsageError, exit_code
 from kafka07c.cli.output import json_line, note, payload_fields
 from kafka07c.errors import BrokerConnectionError, KafkaError, OffsetOutOfRangeError
@@ -96,9 +96,8 @@ def run(args: argparse.Namespace) -> int:
         return cat_group.run(args, render.messages)
     if args.topics or args.exclude is not None:
         raise UsageError("more topics behind the options, and --exclude, go with -G; -t names the only one")
-    args.brokers = _with_id(args.brokers)
     with open_source(args) as source:
-        partitions = _selected(source.partitions(args.topic), args.partition)
+        partitions = selected_partitions(source.partitions(args.topic), args.partition)
         cat = _Cat(source, render.part, args)
         try:
             cat.run(partitions)
@@ -120,16 +119,6 @@ def _count(text: str) -> int:
     if re.fullmatch(r"\d{1,18}", text) and int(text):
         return int(text)
     raise argparse.ArgumentTypeError(f"{text!r} is no number of messages")
-
-
-def _selected(partitions: list[TopicPartition], wanted: str | None) -> list[TopicPartition]:
-    if wanted is None:
-        return partitions
-    selected = [tp for tp in partitions if wanted in (tp.name, str(tp.partition))]
-    if not selected:
-        there = ", ".join(tp.name for tp in partitions)
-        raise UsageError(f"topic {partitions[0].topic!r} has no partition {wanted}; there are {there}")
-    return selected
 
 
 # --- reading ------------------------------------------------------------------------------------------------------
@@ -252,11 +241,6 @@ def _last_messages(source: Source, tp: TopicPartition, wanted: int, earliest: in
                 return _Position(offset, count - wanted)
             wanted -= count
     return _Position(earliest)
-
-
-def _with_id(brokers: str | None) -> str | None:
-    """kcat's form ``host:port`` names a broker without its id: 0 stands for it."""
-    return f"0:{brokers}" if brokers and re.fullmatch(r"[^:,]+:\d+", brokers) else brokers
 
 
 # --- printing -----------------------------------------------------------------------------------------------------

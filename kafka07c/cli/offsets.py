@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from kafka07c.cli import offsets_before
 from kafka07c.cli.arguments import add_command, add_group, add_zookeeper, zookeeper_of
 from kafka07c.cli.exit_codes import OK, UsageError
 from kafka07c.cli.groups import existing_group
@@ -28,7 +29,8 @@ _EXAMPLE = """\
   kafka07c offsets show --zookeeper zk1:2181/kafka -g billing
   kafka07c offsets export --zookeeper zk1:2181/kafka -g billing -o billing.txt
   kafka07c offsets import --zookeeper zk1:2181/kafka billing.txt --execute
-  kafka07c offsets reset --zookeeper zk1:2181/kafka -g billing -t clicks --to earliest --execute"""
+  kafka07c offsets reset --zookeeper zk1:2181/kafka -g billing -t clicks --to earliest --execute
+  kafka07c offsets before 2026-11-20T18:00:00Z --zookeeper zk1:2181/kafka -t clicks"""
 
 _LINE = re.compile(r"/consumers/([^/]+)/offsets/([^/]+)/([^/:]+):([0-9]{1,19})")
 _MAX_OFFSET = 2**63 - 1
@@ -39,8 +41,9 @@ def add_parser(commands) -> None:
         commands,
         "offsets",
         _show,  # of the actions, each brings its own
-        help="show, export, import or reset a group's committed offsets",
-        description="A group's committed offsets: where its members go on after a restart.",
+        help="a group's committed offsets: show, export, import, reset; and a log's offsets before a time",
+        description="A group's committed offsets: where its members go on after a restart. And the offsets at which\n"
+        "reading a log can begin.",
         example=_EXAMPLE,
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -48,6 +51,7 @@ def add_parser(commands) -> None:
     _add_export(actions)
     _add_import(actions)
     _add_reset(actions)
+    offsets_before.add_parser(actions)
 
 
 def _add_action(actions, name: str, run, about: str, example: str) -> argparse.ArgumentParser:
