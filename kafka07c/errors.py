@@ -29,7 +29,8 @@
      ├── ManifestError                an output folder's manifest or lock says no
      └── MissingExtraError            an optional package is missing (also an ImportError)
 
-Errors about a place in a log are PlacedErrors, and carry ``topic``, ``broker``, ``partition`` and ``offset`` (None where unknown).
+Errors about a place in a log are PlacedErrors, and carry ``topic``, ``broker``, ``partition`` and ``offset`` (None
+where unknown).
 All of them pickle, so that they cross process borders whole.
 
 Codes: Kafka 0.7.2, ``kafka.common.ErrorMapping``. Codes 2 and 4 were never seen coming from a broker.
