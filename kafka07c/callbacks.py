@@ -17,7 +17,7 @@ class Callbacks:
     What a function raises is logged. After :meth:`close` what was asked for before is still called; no more is taken.
     """
 
-    def __init__(self, log: logging.Logger | logging.LoggerAdapter):
+    def __init__(self, log: logging.Logger | logging.LoggerAdapter[logging.Logger]):
         self._log = log
         self._calls: SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...], threading.Event] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None

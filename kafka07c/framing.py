@@ -79,7 +79,7 @@ class FrameDecoder:
             self._filled = 0
             return None
         if self._filled < self._frame_bytes:
-            self._grow()
+            self._grow(self._frame_bytes)
             return None
         frame = self._target.toreadonly()
         self._begin()
@@ -100,6 +100,7 @@ class FrameDecoder:
         return frames
 
     def _checked_size(self) -> int:
+        size: int
         (size,) = _SIZE.unpack(self._size_field)
         if size <= 0:
             raise ProtocolError(f"a frame announces a size of {size} bytes: the peer does not speak Kafka 0.7")
@@ -107,12 +108,12 @@ class FrameDecoder:
             raise ProtocolError(f"a frame announces {size} bytes, and at most {self.max_frame_bytes} can be right here")
         return size
 
-    def _grow(self) -> None:
-        larger = _allocate(min(self._frame_bytes, 2 * len(self._target)))
+    def _grow(self, frame_bytes: int) -> None:
+        larger = _allocate(min(frame_bytes, 2 * len(self._target)))
         larger[: self._filled] = self._target
         self._target = larger
 
 
 def _allocate(size: int) -> memoryview:
     # numpy does not write zeros first, as bytearray does: at the speed of a local socket that is a third of the time.
-    return memoryview(np.empty(size, np.uint8))
+    return np.empty(size, np.uint8).data

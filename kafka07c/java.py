@@ -77,9 +77,9 @@ def _installed_home() -> Path | None:
     if on_path := shutil.which("java"):
         candidates.append(on_path)
     for java in candidates:
-        home, version = _ask(java)
-        if version >= MINIMUM_VERSION and home is not None:
-            return home
+        own_home, version = _ask(java)
+        if version >= MINIMUM_VERSION and own_home is not None:
+            return own_home
         _log.info("passing over %s: %s", java, f"Java {version} is too old" if version else "it does not run")
     return None
 

@@ -329,8 +329,8 @@ class _Parser:
     def _property(self, begin: int) -> _Set:
         negated = self._text[self._at] == "P"
         match = self._match(_PROPERTY)
-        name = match[1] if match else None
-        if name not in _PROPERTIES or "{Is" in match[0]:
+        name = match[1] if match and "{Is" not in match[0] else None
+        if name not in _PROPERTIES:
             known = ", ".join(_PROPERTIES)
             raise self._error(f"only these properties mean the same everywhere: {known}", begin)
         if self._ignore_case and name in ("Lower", "Upper"):

@@ -19,7 +19,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 __all__ = ["NONE", "Counter", "Gauge", "Metrics", "Sample", "Timer"]
 
@@ -73,8 +73,8 @@ class Sample(NamedTuple):
 class Counter:
     """A number that only grows."""
 
-    def __init__(self):
-        self._value = 0
+    def __init__(self) -> None:
+        self._value: int | float = 0
         self._lock = threading.Lock()
 
     def inc(self, n: int | float = 1) -> None:
@@ -94,7 +94,7 @@ class Counter:
 class Gauge:
     """A number that goes up and down: the last one that was set, or what a function gives whenever it is asked for."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._value: float | Callable[[], float | None] | None = None
 
     def set(self, value: int | float | Callable[[], float | None]) -> None:
@@ -140,7 +140,7 @@ class Timer:
         self._running.since = self._clock()
         return self
 
-    def __exit__(self, *exc_info) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.observe(self._clock() - self._running.since)
 
     def _samples(self, name: str, labels: tuple[tuple[str, str], ...]) -> Iterator[Sample]:
@@ -159,7 +159,7 @@ _M = TypeVar("_M", Counter, Gauge, Timer)
 class Metrics:
     """A registry: the same name with the same labels is the same counter, gauge or timer for everybody."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._all: dict[tuple[str, tuple[tuple[str, str], ...]], Counter | Gauge | Timer] = {}
 
@@ -218,17 +218,18 @@ class _Nothing:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exc_info) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         pass
 
 
 class _NoMetrics(Metrics):
     """A registry that keeps nothing."""
 
-    _nothing = _Nothing()
+    _nothing: Any = _Nothing()  # stands for whichever of the three is asked for
 
-    def _get(self, kind, name, labels):
-        return self._nothing
+    def _get(self, kind: type[_M], name: str, labels: dict[str, object]) -> _M:
+        nothing: _M = self._nothing
+        return nothing
 
 
 #: the registry of those who want no figures

@@ -22,9 +22,7 @@ class Position(NamedTuple):
     """
 
     offset: int
-    index: int = 0
-
-
+    index: int = 0  # type: ignore[assignment]  # hides tuple.index, which nobody asks of a position
 class Handout:
     """Messages of one partition on their way to the application, some of them handed out.
 

@@ -40,7 +40,8 @@ def parse_properties(text: str, source: str = "properties") -> dict[str, str]:
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Lines with their continuations joined, without comments and blank lines, each with its first line's number."""
-    start, parts = 0, []
+    start = 0
+    parts: list[str] = []
     # java.util.Properties knows three line ends; str.splitlines would split at form feeds too
     for number, line in enumerate(re.split(r"\r\n|\r|\n", text), 1):
         line = line.lstrip(_BLANKS)

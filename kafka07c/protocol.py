@@ -30,7 +30,7 @@ Sources: ``kafka.api`` and ``kafka.network`` of 0.7.2, and a running broker's an
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
@@ -266,7 +266,7 @@ def _decode_multiproduce(body: _Body) -> MultiProduceRequest:
     return MultiProduceRequest(tuple(_decode_produce(body) for _ in range(body.count())))
 
 
-_DECODERS = {
+_DECODERS: dict[int, Callable[[_Body], Request]] = {
     RequestType.PRODUCE: _decode_produce,
     RequestType.FETCH: _decode_fetch,
     RequestType.MULTIFETCH: _decode_multifetch,

@@ -72,7 +72,7 @@ def setting(
     return field(default=default, metadata=metadata)
 
 
-def by_name(cls: type) -> dict[str, Field]:
+def by_name(cls: type) -> dict[str, Field[Any]]:
     """The settings of a dataclass by property name and by alias; what has no property is left out."""
     settings = [setting for setting in fields(cls) if setting.metadata]
     names = {alias: setting for setting in settings for alias in setting.metadata.get("aliases", ())}
@@ -80,7 +80,7 @@ def by_name(cls: type) -> dict[str, Field]:
 
 
 def parse(
-    who: str, settings: Mapping[str, Field], without_effect: Collection[str], properties: Mapping[str, Any]
+    who: str, settings: Mapping[str, Field[Any]], without_effect: Collection[str], properties: Mapping[str, Any]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The values of ``properties`` by field name, and the names given that have no effect.
 
@@ -116,8 +116,8 @@ def table(cls: type) -> str:
         if each.metadata:
             aliases = sorted({each.name, *each.metadata["aliases"]} - {each.metadata["property"]})
             spelt = ", ".join(f"`{alias}`" for alias in aliases)
-            default = {None: "", True: "true", False: "false"}.get(each.default, each.default)
-            shown = f"`{default}`" if default != "" else ""
+            default = str(each.default).lower() if isinstance(each.default, bool) else each.default
+            shown = f"`{default}`" if default not in (None, "") else ""
             cells = [f"`{each.metadata['property']}`", shown, each.metadata["unit"], spelt, each.metadata["about"]]
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"

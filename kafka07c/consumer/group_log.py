@@ -10,7 +10,7 @@ __all__ = ["GroupLog"]
 _log = logging.getLogger("kafka07c.consumer")
 
 
-class GroupLog(logging.LoggerAdapter):
+class GroupLog(logging.LoggerAdapter[logging.Logger]):
     """Puts the group in front of each line, and ``group``, ``topic``, ``partition`` onto each record.
 
     The partition a line is about is given as ``extra={"tp": tp}`` and stands behind the group.

@@ -84,7 +84,7 @@ def sync_directory(directory: Path) -> None:
         os.close(fd)
 
 
-def find_logs(log_dir: str | os.PathLike) -> list[Path]:
+def find_logs(log_dir: str | os.PathLike[str]) -> list[Path]:
     """The partition directories in ``log_dir`` (a broker's whole ``log.dir``), sorted by topic and partition number.
 
     A ``log_dir`` that is a single partition's directory itself gives just that. Files, and directories that are not
@@ -173,7 +173,7 @@ class SegmentFile:
     def __enter__(self) -> SegmentFile:
         return self
 
-    def __exit__(self, *exc_info) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -185,7 +185,7 @@ class SegmentFile:
         """``count`` bytes from ``position`` on, fewer where the file ends. LogError when the disk fails."""
         if self._mapping is None:
             return self.copy(position, count)
-        self._give_back(position)
+        self._give_back(self._mapping, position)
         return memoryview(self._mapping)[position : position + count]
 
     def copy(self, position: int, count: int) -> bytes:
@@ -198,8 +198,8 @@ class SegmentFile:
             raise log_error("read the segment", self.path, error) from error
         return data
 
-    def _give_back(self, position: int) -> None:
+    def _give_back(self, mapping: mmap.mmap, position: int) -> None:
         length = position - position % mmap.PAGESIZE - self._given_back
         if length > 0 and hasattr(mmap, "MADV_DONTNEED"):
-            self._mapping.madvise(mmap.MADV_DONTNEED, self._given_back, length)
+            mapping.madvise(mmap.MADV_DONTNEED, self._given_back, length)
             self._given_back += length

@@ -6,8 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kafka07c._views import MessageSet
-from kafka07c.errors import CorruptMessageError, KafkaError, MessageTooLargeError, OffsetOutOfRangeError
-from kafka07c.errors import Place as ErrorPlace
+from kafka07c.errors import (
+    CorruptMessageError,
+    KafkaError,
+    MessageTooLargeError,
+    OffsetOutOfRangeError,
+    PartitionPlace,
+    PlacedError,
+)
 from kafka07c.segments.files import Segment, SegmentFile, log_error
 
 __all__ = ["Place", "SegmentReader", "offset_behind", "seam_error"]
@@ -36,7 +42,7 @@ class Place:
     shallow: bool = False
 
     @property
-    def names(self) -> ErrorPlace:
+    def names(self) -> PartitionPlace:
         return {"topic": self.topic, "broker": self.broker, "partition": self.partition}
 
 
@@ -169,7 +175,7 @@ class SegmentReader:
             next_offset=self._following,
         )
 
-    def _too_large(self, position: int, size: int) -> KafkaError:
+    def _too_large(self, position: int, size: int) -> PlacedError:
         """For a size field above the limit: a large entry, or damage, also where the segment has less than that."""
         offset = self.segment.start_offset + position
         limit = self._place.max_message_bytes
@@ -187,7 +193,7 @@ class SegmentReader:
             offset=offset,
         )
 
-    def _completed(self, error: KafkaError) -> KafkaError:
+    def _completed(self, error: PlacedError) -> PlacedError:
         """``error`` with ``next_offset`` where the codec could not see it: its window ended with the bad entry."""
         if not isinstance(error, CorruptMessageError) or error.next_offset is not None or error.offset is None:
             return error

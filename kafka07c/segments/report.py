@@ -105,9 +105,11 @@ class _Count:
                 entries += self._take_entries(found)
                 messages += len(found)
                 reached = found.next_offset
-                if found.error is not None:
-                    reached = offset_behind(found.error) or readable_end
-                    self._corrupt.append(CorruptRange(found.error.offset, reached, found.error.reason))
+                error = found.error
+                if error is not None:
+                    reached = offset_behind(error) or readable_end
+                    start = found.next_offset if error.offset is None else error.offset
+                    self._corrupt.append(CorruptRange(start, reached, error.reason))
         if reached < readable_end:
             self._torn_tail = (reached, readable_end)
         self._take_seam(segment, following)

@@ -45,7 +45,7 @@ class LogSlice:
     def __enter__(self) -> LogSlice:
         return self
 
-    def __exit__(self, *exc_info) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def close(self) -> None:
