@@ -16,6 +16,7 @@ import oracle
 import recorded
 from agreement import entry, xerial
 from kafka07c import MessageSet, build_message_set
+from kafka07c._build import wrap_message_set
 from kafka07c._views import Codec
 
 PAYLOADS = [b"one", b"", bytes(range(256)), b"thirteen byte", b"\xff" * 1000]
@@ -273,6 +274,36 @@ def test_what_was_read_can_be_built_again():
     assert build_message_set(views.column("value")) == PLAIN
 
 
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_a_message_set_is_sent_on_without_objects(codec):
+    for messages in (MessageSet(PLAIN), MessageSet(build_message_set(PAYLOADS, "snappy")), MessageSet(PLAIN).skip(2)):
+        want = build_message_set(messages.payloads(), codec)
+        assert build_message_set(messages.binary_view(), codec) == want
+        assert build_message_set(pa.table(messages), codec) == want
+
+
+@pytest.mark.parametrize("kind", [*BINARY_TYPES, *STRING_TYPES], ids=str)
+def test_the_column_of_a_struct(kind):
+    texts = [f"{i} of them, of some length" for i in range(9)]
+    values = pa.array(["before", *texts, "after"], kind).slice(1, 9)
+    batch = pa.record_batch({"number": list(range(9)), "value": values, "values": pa.array(["x"] * 9)})
+    want = build_message_set([text.encode() for text in texts])
+    assert build_message_set(batch) == want
+    assert build_message_set(pa.table(batch)) == want
+    assert build_message_set(batch.to_struct_array().slice(2, 5)) == build_message_set([t.encode() for t in texts[2:7]])
+
+
+def test_nulls_in_a_struct_are_refused():
+    with pytest.raises(ValueError, match="payload 1 is null"):
+        build_message_set(pa.record_batch({"value": [b"a", None]}))
+    struct = pa.array([{"value": b"a"}, {"value": b"b"}, None, {"value": None}])
+    assert build_message_set(struct.slice(0, 2)) == build_message_set([b"a", b"b"])
+    with pytest.raises(ValueError, match="payload 1 is null"):
+        build_message_set(struct.slice(1, 2))
+    with pytest.raises(ValueError, match="payload 0 is null"):
+        build_message_set(struct.slice(3, 1))
+
+
 @pytest.mark.parametrize("kind", [*BINARY_TYPES, *STRING_TYPES, pa.binary(1)], ids=str)
 def test_nulls_are_refused(kind):
     column = pa.array(["a", None, "b"], kind)
@@ -293,10 +324,11 @@ def test_nulls_are_refused(kind):
         pa.array([[b"a"]]),
         pa.array([b"a"]).dictionary_encode(),
         pa.array([None]),
-        pa.record_batch({"value": [b"a"]}),
-        pa.table({"value": [b"a"]}),
+        pa.record_batch({"payload": [b"a"]}),
+        pa.table({"payload": [b"a"]}),
+        pa.table({"value": [1]}),
     ],
-    ids=["int64", "list", "dictionary", "null", "record batch", "table"],
+    ids=["int64", "list", "dictionary", "null", "record batch", "table", "table of int64"],
 )
 def test_arrow_columns_of_other_kinds(column):
     with pytest.raises(TypeError, match="Arrow"):
@@ -310,8 +342,49 @@ def test_arrow_capsules_are_released():
         build_message_set(payloads)
         build_message_set(pa.chunked_array([payloads, payloads]))
         with pytest.raises(TypeError):
-            build_message_set(pa.table({"value": payloads}))
+            build_message_set(pa.table({"payload": payloads}))
+        build_message_set(pa.table({"value": payloads}))
     assert pa.total_allocated_bytes() == before
+
+
+# wrappers around what is built already
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy"])
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda b: numpy.frombuffer(b, "u1")])
+def test_a_wrapper_around_a_set(codec, kind):
+    wrapper = wrap_message_set(kind(PLAIN), codec)
+    assert type(wrapper) is bytes
+    assert wrapper == build_message_set(PAYLOADS, codec)
+    assert oracle.decode(wrapper, final=True).error is None
+    assert [m.payload for m in oracle.decode(wrapper).messages] == PAYLOADS
+
+
+def test_a_wrapper_around_a_part_of_a_set():
+    second, fourth = MessageSet(PLAIN).offsets[[1, 3]]
+    wrapper = wrap_message_set(memoryview(PLAIN)[second:fourth], "snappy")
+    assert MessageSet(wrapper).payloads() == PAYLOADS[1:3]
+
+
+def test_no_codec_is_no_wrapper():
+    assert wrap_message_set(PLAIN, "none") is PLAIN
+    assert wrap_message_set(memoryview(PLAIN)[4:], 0) == PLAIN[4:]
+    for codec in ("none", "gzip", "snappy"):
+        assert wrap_message_set(bytearray(), codec) == b""
+
+
+@pytest.mark.parametrize(
+    ("plain", "codec", "error", "says"),
+    [
+        (PLAIN, "lz4", ValueError, "codec"),
+        ("text", "gzip", TypeError, "bytes-like"),
+        ([b"a"], "gzip", TypeError, "bytes-like"),
+        (memoryview(PLAIN)[::2], "gzip", BufferError, "contiguous"),
+    ],
+)
+def test_what_cannot_be_wrapped(plain, codec, error, says):
+    with pytest.raises(error, match=says):
+        wrap_message_set(plain, codec)
 
 
 # arguments

@@ -117,6 +117,12 @@ def test_values_are_taken_modulo_2_to_the_32():
     assert crc32(b"", 0x12345678) == 0x12345678
 
 
+@pytest.mark.parametrize("value", ["a", 1.5, None])
+def test_a_value_that_is_no_int(value):
+    with pytest.raises(TypeError, match=f"value is {value!r}, {type(value).__name__}; it must be an int"):
+        crc32(b"x", value)
+
+
 def test_several_threads(kernel):
     parts = [random.Random(i).randbytes(200_000) for i in range(4)]
     with ThreadPoolExecutor(4) as pool:

@@ -256,8 +256,14 @@ def test_buffers_that_are_not_contiguous_are_refused(data):
     ],
 )
 def test_arguments_that_make_no_sense(options, error):
-    with pytest.raises(error):
+    with pytest.raises(error, match=next(iter(options))):
         MessageSet(DATA, **options)
+
+
+@pytest.mark.parametrize("offset", ["a", 1.5, None])
+def test_an_argument_of_the_wrong_type_is_named(offset):
+    with pytest.raises(TypeError, match=f"base_offset is {offset!r}, {type(offset).__name__}; it must be an int"):
+        MessageSet(DATA, offset)
 
 
 @pytest.mark.parametrize("bound", [2**31, 2**62, 2**63 - 1, 2**70])

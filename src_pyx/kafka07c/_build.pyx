@@ -19,6 +19,8 @@ from kafka07c._crc32 cimport crc32_of
 from kafka07c._memory cimport address, as_int64, read_only_view
 from kafka07c._wire cimport store_int32
 
+cdef const char *VALUE = "value"
+
 
 def build_message_set(payloads, codec="none", *, int magic=1, offsets=None):
     """A message set with one message for each payload, as bytes ready for a produce request or a segment file.
@@ -28,6 +30,7 @@ def build_message_set(payloads, codec="none", *, int magic=1, offsets=None):
     - an iterable of bytes-like objects;
     - an Arrow array or chunked array of binary, large_binary, binary_view, fixed_size_binary or the string types
       (whatever has ``__arrow_c_array__`` or ``__arrow_c_stream__``): no Python object per message;
+    - an Arrow struct (record batch, table) with such a column named ``value``: a MessageSet, its ``binary_view()``;
     - a two-dimensional buffer of bytes (numpy uint8), one row a payload;
     - with ``offsets`` (n + 1 integers, numpy or Arrow-like order: payload i is ``payloads[offsets[i]:offsets[i + 1]]``) one
       buffer that holds all payloads.
@@ -44,9 +47,24 @@ def build_message_set(payloads, codec="none", *, int magic=1, offsets=None):
     if codec and magic == 0:
         raise ValueError("magic 0 has no attributes byte and so no codec: use magic 1 or codec none")
     plain = _build_plain(payloads, magic, offsets)
-    if not codec or not plain:
-        return plain
-    return _wrap(deflate(codec, plain), codec)
+    return wrap_message_set(plain, codec) if codec else plain
+
+
+def wrap_message_set(plain, codec):
+    """One stored entry, as bytes, that holds the message set ``plain`` compressed: a wrapper, as 0.7's producer sends it.
+
+    ``plain``: any C-contiguous buffer of whole entries (what :func:`build_message_set` gives, or a run of them cut at
+    entry boundaries); it is not looked into, and only read. ``codec``: gzip or snappy (name, number or Codec); none
+    gives the bytes as they are, for there is no wrapper without a codec. An empty set gives ``b""``.
+
+    Raises TypeError for what is no buffer, BufferError for one that is not contiguous, ValueError for an unknown codec
+    and for a wrapper of 2 GiB and more. Source: kafka.message.CompressionUtils of 0.7.2.
+    """
+    codec = codec_of(codec)
+    view = read_only_view(plain)
+    if not codec or not len(view):
+        return bytes(view) if type(plain) is not bytes else plain
+    return _wrap(deflate(codec, view), codec)
 
 
 def _build_plain(payloads, int magic, offsets):
@@ -178,6 +196,27 @@ cdef enum Layout:
     FIXED
 
 
+cdef struct Column:
+    ArrowSchema *schema
+    ArrowArray *array
+    int64_t first               # the row of the array, before its own offset, that payload 0 is
+    int64_t count
+
+
+cdef int find_column(ArrowSchema *schema, ArrowArray *array, Column *found) except -1:
+    """The column with the payloads: the array itself, or the child named value of a struct."""
+    cdef int64_t i
+    found[0] = Column(schema, array, 0, array.length)
+    if strcmp(schema.format, "+s") != 0:
+        return 0
+    refuse_nulls(array, 0, array.length)
+    for i in range(schema.n_children):
+        if schema.children[i].name is not NULL and strcmp(schema.children[i].name, VALUE) == 0:
+            found[0] = Column(schema.children[i], array.children[i], array.offset, array.length)
+            return 0
+    raise TypeError("the Arrow struct has no column named value: pass the column with the payloads itself")
+
+
 cdef Layout layout_of(ArrowSchema *schema, int64_t *width) except *:
     cdef const char *format = schema.format
     if strcmp(format, "z") == 0 or strcmp(format, "u") == 0:
@@ -253,32 +292,35 @@ cdef str stream_error(ArrowArrayStream *stream):
     return "no reason given" if text is NULL else (<bytes> text).decode(errors="replace")
 
 
-cdef bytes entries_of(ArrowSchema *schema, ArrowArray *array, int magic):
+cdef bytes entries_of(ArrowSchema *schema, ArrowArray *whole, int magic):
     cdef int64_t width = 0
-    cdef Layout layout = layout_of(schema, &width)
+    cdef Column column
+    find_column(schema, whole, &column)
+    cdef Layout layout = layout_of(column.schema, &width)
+    cdef ArrowArray *array = column.array
     cdef int64_t i, length, total = 0
     cdef const uint8_t *value
-    refuse_nulls(array)
-    for i in range(array.length):
+    refuse_nulls(array, column.first, column.count)
+    for i in range(column.first, column.first + column.count):
         arrow_value(array, layout, width, i, &length)
-        check_length(length, i)
+        check_length(length, i - column.first)
         total += entry_bytes(length, magic)
     cdef bytes out = PyBytes_FromStringAndSize(NULL, total)
     cdef uint8_t *at = <uint8_t *> PyBytes_AS_STRING(out)
     with nogil:
-        for i in range(array.length):
+        for i in range(column.first, column.first + column.count):
             value = arrow_value(array, layout, width, i, &length)
             at = put(at, value, length, magic, 0)
     return out
 
 
-cdef int refuse_nulls(ArrowArray *array) except -1:
+cdef int refuse_nulls(ArrowArray *array, int64_t first, int64_t count) except -1:
     cdef const uint8_t *valid = <const uint8_t *> array.buffers[0]
     cdef int64_t i, bit
     if array.null_count == 0 or valid is NULL:
         return 0
-    for i in range(array.length):
-        bit = i + array.offset
+    for i in range(count):
+        bit = i + first + array.offset
         if not valid[bit >> 3] >> (bit & 7) & 1:
             raise ValueError(f"payload {i} is null; 0.7 has no null message: drop nulls, or fill them")
     return 0

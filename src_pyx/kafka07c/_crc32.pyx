@@ -45,7 +45,10 @@ def crc32(data, value=0):
     buffer, BufferError for one that is not contiguous.
     """
     cdef Py_buffer view
-    cdef uint32_t crc = value & 0xFFFFFFFF
+    cdef uint32_t crc
+    if not hasattr(value, "__index__"):
+        raise TypeError(f"value is {value!r}, {type(value).__name__}; it must be an int")
+    crc = value & 0xFFFFFFFF
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
         if view.len < NOGIL_BYTES:

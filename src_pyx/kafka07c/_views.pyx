@@ -1,6 +1,7 @@
 """MessageSet and Message: read-only views over the bytes that were given, and nothing per message until asked for."""
 
 import copy
+import operator
 
 import numpy
 
@@ -51,6 +52,8 @@ cdef class MessageSet:
     def __init__(self, data, base_offset=0, *, topic=None, broker=None, partition=None, bint final=False,
                  max_inflated_bytes=MAX_INFLATED_BYTES, bint shallow=False):
         cdef Scan scan
+        base_offset = integer("base_offset", base_offset)
+        max_inflated_bytes = integer("max_inflated_bytes", max_inflated_bytes)
         if base_offset < 0:
             raise ValueError(f"base_offset is {base_offset}; offsets begin at 0")
         if max_inflated_bytes < 0:
@@ -235,6 +238,13 @@ cdef class MessageSet:
         """
         self._raise_error()
         return export(self._columns)
+
+
+cdef object integer(str name, object value):
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}, {type(value).__name__}; it must be an int") from None
 
 
 cdef object column(Block block, str dtype, Py_ssize_t count, Py_ssize_t skip):
