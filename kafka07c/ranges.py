@@ -123,6 +123,9 @@ class Source(ABC):
     It opens nothing until asked something, and pickles. For a task elsewhere pickle `only` what it reads.
     """
 
+    #: whether walking costs no more than reading what is there anyway, so that ranges may be cut finer than segments
+    walks_cheaply = False
+
     #: what was given, e.g. ``"zookeeper:127.0.0.1:2181/kafka"``, ``"brokers:0:127.0.0.1:9092"``, ``"logs:0:/archive"``
     name: str
 
@@ -157,7 +160,7 @@ class Source(ABC):
         """
 
     def boundary(self, tp: TopicPartition, start: int, limit: int) -> int:
-        """The last place up to ``limit`` where an entry begins or ends, found by walking from ``start``, where one begins.
+        """The last place up to ``limit`` where an entry begins or ends, walking from ``start``, where one begins.
 
         At least one entry is gone past, however large. Damage ends the walk before it; where it comes first, the
         boundary is the next segment's start, or the log's end. Of live brokers this reads what it walks over.
@@ -184,13 +187,6 @@ class Source(ABC):
     @abstractmethod
     def segment_starts(self, tp: TopicPartition) -> list[int]:
         """Where segments start, ascending: places where an entry is known to begin."""
-
-    @abstractmethod
-    def offsets_before(self, tp: TopicPartition, time: int, max_offsets: int = 1) -> list[int]:
-        """Up to ``max_offsets`` offsets at which reading can begin, descending, as 0.7's OFFSETS request answers.
-
-        ``time`` is LATEST, EARLIEST or ms since 1970 UTC: see SimpleConsumer.get_offsets_before and Log's.
-        """
 
     @abstractmethod
     def offsets_before(self, tp: TopicPartition, time: int, max_offsets: int = 1) -> list[int]:
@@ -249,7 +245,7 @@ def open_source(
 
     ``zookeeper``: ``host:port,host:port/chroot``. ``brokers``: ``0:host:port,1:host:port``. ``logs``:
     ``0:/path,1:/path``, each path a broker's whole log directory or one partition's, behind the id of its broker.
-    ``live``: what ZooKeeper says is kept current, rather than taken once.
+    ``live``: which partitions there are is kept current, rather than found out once.
     """
     given = {"zookeeper": zookeeper, "brokers": brokers, "logs": logs}
     given = [name for name, value in given.items() if value is not None]
@@ -257,7 +253,7 @@ def open_source(
         said = " and ".join(given) or "none of them"
         raise ValueError(f"a source is named by exactly one of zookeeper, brokers and logs, not by {said}")
     if logs is not None:
-        return ArchiveSource(logs)
+        return ArchiveSource(logs, live=live)
     return BrokerSource(zookeeper=zookeeper, brokers=brokers, live=live)
 
 
@@ -296,7 +292,7 @@ class BrokerSource(Source):
                 answers = self._consumer(broker).get_offsets_before_many(questions, LATEST)
                 ends |= {tp: found[0] for tp, found in zip(tps, answers, strict=True) if found}
             except (BrokerConnectionError, ZooKeeperError) as error:
-                _log.warning("the ends of %d partitions of broker %d are not known just now: %s", len(tps), broker, error)
+                _log.warning("broker %d does not say where %d partitions end: %s", broker, len(tps), error)
                 self._forget(broker)
         return ends
 
@@ -310,9 +306,6 @@ class BrokerSource(Source):
         if tp.broker not in self._walkers:
             self._walkers[tp.broker] = self._cluster.connect(tp.broker, shallow=True)
         return self._walkers[tp.broker].fetch(tp.topic, tp.partition, offset, max_bytes)
-
-    def offsets_before(self, tp: TopicPartition, time: int, max_offsets: int = 1) -> list[int]:
-        return self._consumer(tp.broker).get_offsets_before(tp.topic, tp.partition, time, max_offsets)
 
     def offsets_before(self, tp: TopicPartition, time: int, max_offsets: int = 1) -> list[int]:
         return self._consumer(tp.broker).get_offsets_before(tp.topic, tp.partition, time, max_offsets)
@@ -352,15 +345,20 @@ class BrokerSource(Source):
 class ArchiveSource(Source):
     """Log directories on disk, read-only. A task that reads has to find them under the same paths."""
 
-    def __init__(self, logs: str):
+    walks_cheaply = True
+
+    def __init__(self, logs: str, *, live: bool = False):
+        self._live = live
         self._roots = _parse_logs(logs)
         self.name = "logs:" + ",".join(f"{broker}:{path}" for broker, path in self._roots)
         self._found: dict[TopicPartition, Path] | None = None
 
     def topics(self) -> list[str]:
+        self._look_again()
         return sorted({tp.topic for tp in self._directories()})
 
     def partitions(self, topic: str) -> list[TopicPartition]:
+        self._look_again()
         partitions = sorted(tp for tp in self._directories() if tp.topic == topic)
         if not partitions:
             raise UnknownTopicError(f"{self.name} has no topic {topic!r}; there: {', '.join(self.topics())}")
@@ -389,13 +387,10 @@ class ArchiveSource(Source):
         with self._open(tp) as log:
             return log.get_offsets_before(time, max_offsets)
 
-    def offsets_before(self, tp: TopicPartition, time: int, max_offsets: int = 1) -> list[int]:
-        with self._open(tp) as log:
-            return log.get_offsets_before(time, max_offsets)
-
     def only(self, tp: TopicPartition) -> Source:
         source = ArchiveSource.__new__(ArchiveSource)
         source.name = self.name
+        source._live = False
         source._roots = [(tp.broker, self._directory(tp))]
         source._found = {tp: self._directory(tp)}
         return source
@@ -428,6 +423,10 @@ class ArchiveSource(Source):
         except KeyError:
             raise UnknownTopicError(f"{self.name} has no partition {tp}") from None
 
+    def _look_again(self) -> None:
+        if self._live:
+            self._found = None
+
     def _directories(self) -> dict[TopicPartition, Path]:
         if self._found is None:
             self._found = _find_directories(self._roots)
@@ -446,7 +445,7 @@ class _Pool:
 
     @contextmanager
     def consumer(self, cluster: Cluster, broker: int) -> Iterator[SimpleConsumer]:
-        """A connection to the broker for one reader. It comes back unless an answer is still on its way, or it broke."""
+        """A connection to the broker for one reader; not kept if it broke, or with an answer still on its way."""
         address = cluster.address(broker)
         key = os.getpid(), address  # a forked child has no business on its parent's connections
         with self._lock:

@@ -25,8 +25,9 @@ from kafka07c.ranges import Range, open_source
 from kafka07c.segments import Log
 from kafka07c.simple import SyncProducer
 from kafka07c.spark import reader
-from kafka07c.spark.reader import ARROW_SCHEMA, record_batches
-from kafka07c.spark.source import SCHEMA
+from kafka07c.spark.reader import arrow_schema, record_batches
+from kafka07c.spark.options import COLUMNS, CORRUPT, HEADERS
+from kafka07c.spark.source import spark_schema
 from kafka07c.testing import ZooKeeper
 
 GOLDEN = Path(__file__).parent / "golden07"
@@ -77,7 +78,8 @@ def expected(logs: str, *topics: str) -> list[tuple]:
 
 
 def test_arrow_schema_is_that_of_spark():
-    assert ARROW_SCHEMA.equals(to_arrow_schema(SCHEMA, timezone="UTC"))
+    every = (*COLUMNS, HEADERS, CORRUPT)
+    assert arrow_schema(every).equals(to_arrow_schema(spark_schema(every), timezone="UTC"))
 
 
 def write_messages(log_dir: Path, payloads, *, codec="none", per_set=1000, name="clicks-0") -> str:
@@ -98,7 +100,7 @@ def test_batches_have_16_to_64_thousand_rows(tmp_path, codec, size):
         batches = list(record_batches(source, wanted))
         read = [value for part in source.read(wanted) for value in part.payloads()]
     assert read == payloads
-    assert all(batch.schema.equals(ARROW_SCHEMA) for batch in batches)
+    assert all(batch.schema.equals(arrow_schema()) for batch in batches)
     assert pa.Table.from_batches(batches)["value"].to_pylist() == payloads
     assert all(batch.num_rows <= 65536 for batch in batches)
     if size < 1000:
@@ -239,7 +241,7 @@ def test_schema_cannot_be_given(spark):
     frame = spark.read.format("kafka07").options(**{"kafka07.logs": GOLDEN_LOGS, "subscribe": "plain"})
     with pytest.raises(AnalysisException, match="format kafka07 has the columns struct<key:binary.*leave out .schema"):
         frame.schema("value string").load().count()
-    assert frame.schema(SCHEMA).load().count() == 8
+    assert frame.schema(spark_schema()).load().count() == 8
 
 
 # --- live brokers

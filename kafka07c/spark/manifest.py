@@ -284,7 +284,7 @@ class Output:
     def __enter__(self) -> Output:
         return self
 
-    def __exit__(self, *exc_info) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def close(self) -> None:

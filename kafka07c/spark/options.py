@@ -27,7 +27,8 @@ _SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 _ENDINGS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 _NAMES = (
     *_SOURCES, *_SUBSCRIPTIONS,
-    "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets", "startingOffsetsByTimestampStrategy", *_ENDINGS,
+    "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets", "startingOffsetsByTimestampStrategy",
+    *_ENDINGS,
     "failOnDataLoss", "minPartitions", "columns", "mode", "includeHeaders",
     "maxBytesPerTrigger", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
 )  # fmt: skip
@@ -196,8 +197,9 @@ def _place(which: str, given: Mapping[str, str], default: str) -> Offsets | Time
     """Where to start or to end; of several options the first in the order of Spark's Kafka source counts."""
     if (text := given.get(f"{which}Timestamp")) is not None:
         return Times(everywhere=_milliseconds(f"{which}Timestamp", text))
-    if (text := given.get(f"{which}OffsetsByTimestamp")) is not None:
-        return Times(by_partition=_by_partition(f"{which}OffsetsByTimestamp", text, _TIMES_FORM, 0, "milliseconds since 1970"))
+    option = f"{which}OffsetsByTimestamp"
+    if (text := given.get(option)) is not None:
+        return Times(by_partition=_by_partition(option, text, _TIMES_FORM, 0, "milliseconds since 1970"))
     return _offsets(f"{which}Offsets", given.get(f"{which}Offsets", default))
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     DataType,
     IntegerType,
@@ -16,24 +19,35 @@ from pyspark.sql.types import (
 
 from kafka07c.spark import options
 from kafka07c.spark.reader import Kafka07Reader, shortly
+from kafka07c.spark.stream import Kafka07StreamReader
 
-__all__ = ["SCHEMA", "Kafka07DataSource"]
+__all__ = ["SCHEMA", "Kafka07DataSource", "spark_schema"]
 
-#: Spark's own columns first, in its order; 0.7 has no key and no timestamp: null
-SCHEMA = StructType(
-    [
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("timestampType", IntegerType()),
-        StructField("broker", IntegerType()),
-        StructField("index", IntegerType()),
-        StructField("next_offset", LongType()),
-    ]
-)
+_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+
+_TYPES: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "broker": IntegerType(),
+    "index": IntegerType(),
+    "next_offset": LongType(),
+    options.HEADERS: ArrayType(_HEADER),
+    options.CORRUPT: StringType(),
+}
+
+
+def spark_schema(columns: Iterable[str] = options.COLUMNS) -> StructType:
+    """The schema of a query with these columns. Those of Spark's own Kafka source have its names, types and order."""
+    return StructType([StructField(name, _TYPES[name]) for name in columns])
+
+
+#: of a query that names no columns
+SCHEMA = spark_schema()
 
 
 class Kafka07DataSource(DataSource):
@@ -50,15 +64,27 @@ class Kafka07DataSource(DataSource):
 
     @shortly
     def schema(self) -> StructType:
-        options.parse(self.options)  # so that a wrong option is told by load() already
-        return SCHEMA
+        return spark_schema(options.columns(self.options))  # so a wrong option is told by load() already
 
     @shortly
     def reader(self, schema: StructType) -> Kafka07Reader:
-        if _columns(schema) != _columns(SCHEMA):
-            columns = SCHEMA.simpleString()
-            raise options.OptionError(f"format kafka07 has the columns {columns}: leave out .schema(...), and select")
-        return Kafka07Reader(options.parse(self.options))
+        wanted = options.parse(self.options)
+        _check_schema(schema, wanted)
+        return Kafka07Reader(wanted)
+
+    @shortly
+    def streamReader(self, schema: StructType) -> Kafka07StreamReader:  # noqa: N802 - Spark's name
+        wanted = options.parse(self.options, streaming=True)
+        _check_schema(schema, wanted)
+        return Kafka07StreamReader(wanted)
+
+
+def _check_schema(schema: StructType, wanted: options.ReadOptions) -> None:
+    there = spark_schema(wanted.columns)
+    if _columns(schema) != _columns(there):
+        raise options.OptionError(
+            f"format kafka07 has the columns {there.simpleString()}: leave out .schema(...), and use the option columns"
+        )
 
 
 def _columns(schema: StructType) -> list[tuple[str, DataType]]:

@@ -232,7 +232,7 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(self, *exc_info) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         os.close(self._descriptor)
 
     def put(self, slot: int, bytes_done: int) -> None:
