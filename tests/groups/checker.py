@@ -1,6 +1,6 @@
 """The checker: was everything that is in the logs delivered, in order, by one owner at a time, and committed honestly?
 
-It reads the history of one group (see :mod:`groups.history`) and the logs. Who owned a partition, and when, it takes
+It reads the history of one group (see :mod:`faults.history`) and the logs. Who owned a partition, and when, it takes
 from the observer alone: a delivery counts to the last time its member came to own the partition, its *stint*. So a
 member that goes on delivering what it has lost makes its old stint longer, into that of the next owner.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from groups.history import Event
+from faults.history import Event
 
 from kafka07c import Log
 from kafka07c.names import TopicPartition

@@ -13,8 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
+from faults.history import Writer
 from groups.checker import record_id
-from groups.history import Writer
 
 from kafka07c import Message, TopicPartition
 from kafka07c.consumer import Consumer

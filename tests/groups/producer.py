@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 
-from groups.history import Writer
+from faults.history import Writer
 
 from kafka07c import Cluster, SyncProducer, TopicPartition
 from kafka07c.errors import KafkaError

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from faults.proxy import Plan
 from groups.checker import Verdict
-from groups.proxy import Plan
 from groups.stage import Member, Stage
 
 from kafka07c.testing import ZooKeeper
@@ -140,11 +139,11 @@ def network(stage: Stage, more: More) -> None:
         for broker in stage.brokers:
             broker.proxy.script(*(Plan.drawn(stage.random) for _ in range(3)))
             if broker.proxy.reset():
-                stage.note_fault("connections reset", f"broker {broker.number}")
+                stage.note_fault("connections reset", broker.name)
         _a_while(stage, 1.5)
         if stage.random.random() < 0.1:
             broker = stage.random.choice(stage.brokers)
-            stage.note_fault("connections held", f"broker {broker.number}")
+            stage.note_fault("connections held", broker.name)
             broker.proxy.hold()
             _a_while(stage, 4.0)
             broker.proxy.let_go()
@@ -158,16 +157,12 @@ def brokers(stage: Stage, more: More) -> None:
     while more():
         for new_port in (False, True):
             broker = stage.random.choice(stage.brokers)
-            stage.note_fault("broker back on another port" if new_port else "broker killed", f"broker {broker.number}")
+            stage.note_fault("broker back on another port" if new_port else "broker killed", broker.name)
             broker.kill()
             _a_while(stage, 0.5)
             broker.start(new_port=new_port)
             _a_while(stage, 1.0)
-        broker = stage.random.choice(stage.brokers)
-        stage.note_fault("broker stopped", f"broker {broker.number}")
-        broker.signal(signal.SIGSTOP)
-        _a_while(stage, 2 * stage.session)
-        broker.signal(signal.SIGCONT)
+        stage.stop_broker(stage.random.choice(stage.brokers), stage.random.uniform(0, 2 * stage.session))
         stage.wait_settled()
 
 
@@ -188,7 +183,7 @@ def growing(stage: Stage, more: More) -> None:
         stage.wait_settled()
         if number % 2:
             broker.partitions += 2
-            stage.note_fault("partitions added", f"broker {broker.number}")
+            stage.note_fault("partitions added", broker.name)
             broker.kill()
             broker.start()
             stage.wait_for_topics({topic: broker.partitions})

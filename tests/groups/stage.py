@@ -14,49 +14,33 @@ The processes end with this one, however it ends.
 
 from __future__ import annotations
 
-import os
-import random
-import shutil
 import signal
 import socket
 import struct
 import subprocess
 import sys
-import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
-from groups import history
+from faults import history
+from faults.proxy import Proxy
+from faults.stage import PATIENCE, BrokerStage, StageError
+from faults.transactions import read_changes
 from groups.checker import Verdict, check, read_logs
-from groups.proxy import Proxy
-from groups.transactions import member_of, observe, read_changes
-from kazoo.client import KazooClient
+from groups.observer import member_of, observe
 from kazoo.exceptions import KazooException
 
-from kafka07c import Cluster, Log, SyncProducer, TopicPartition
+from kafka07c import Log, TopicPartition
 from kafka07c.assignment import assign
 from kafka07c.errors import KafkaError
 from kafka07c.segments import find_logs
 from kafka07c.subscription import Subscription
-from kafka07c.testing import ZooKeeper, free_ports, start_process
-from kafka07c.zookeeper import BROKER_IDS, connect
+from kafka07c.testing import ZooKeeper
 from kafka07c.zookeeper.groups import GroupPaths, make_member_id, read_members, read_offsets, read_owners
 
-_TESTS = Path(__file__).parent.parent
-_PATIENCE = 60.0
 _HOST = "127.0.0.1"
-_BEHIND_PROXY = "127.0.0.2"  # the same port as the proxy's, on another address of this machine
-
-#: nothing here has to survive the machine, and every flush of a broker is an fsync
-_SCRATCH = "/dev/shm" if os.path.isdir("/dev/shm") else None
-
-
-class StageError(AssertionError):
-    """Something did not come about in time."""
 
 
 @dataclass(eq=False)
@@ -72,168 +56,33 @@ class Member:
         return self.process.poll() is None
 
 
-class BrokerProcess:
-    """``kafka07c broker`` on a log directory, behind a proxy or not."""
-
-    def __init__(self, stage: Stage, number: int, partitions: int, proxied: bool):
-        self.number = number
-        self.partitions = partitions
-        self.log_dir = stage.folder / f"broker-{number}"
-        self.port = 0
-        self.proxy: Proxy | None = None
-        self._stage = stage
-        self._process: subprocess.Popen | None = None
-        if proxied:
-            self.proxy = Proxy(_BEHIND_PROXY, 0, on_fault=lambda plan: stage.note_fault(plan.kind, f"broker {number}"))
-            self.port = self.proxy.port
-            self.proxy.target = (_BEHIND_PROXY, self.port)
-
-    def start(self, *, new_port: bool = False) -> None:
-        """Start it, on its old port unless a new one is wanted, and wait until it is registered and listens.
-
-        On another port it is another broker until the session of the one that was killed has ended.
-        """
-        if new_port:
-            self._stage.wait_for_end_of(self)
-            self.port = free_ports(1)[0]
-        command = [
-            sys.executable, "-m", "kafka07c", "broker", "--id", str(self.number), "--log-dir", self.log_dir,
-            "--port", str(self.port), "--partitions", str(self.partitions), "--zookeeper", self._stage.zookeeper,
-            "--host", _BEHIND_PROXY if self.proxy else _HOST,
-        ]  # fmt: skip
-        properties = {
-            "hostname": _HOST, "log.flush.interval": 20, "log.default.flush.scheduler.interval.ms": 50,
-            "log.file.size": 1_000_000, "zk.sessiontimeout.ms": self._stage.session_ms,
-            "zk.connectiontimeout.ms": 30_000,
-        }  # fmt: skip
-        for name, value in properties.items():
-            command += ["--property", f"{name}={value}"]
-        self._process = self._stage.start(f"broker-{self.number}", command, stdout=subprocess.PIPE, text=True)
-        listening = self._process.stdout.readline()
-        self._process.stdout.close()
-        if not listening:
-            raise StageError(f"broker {self.number} did not start:\n{self._stage.told(f'broker-{self.number}')}")
-        self.port = int(listening.rpartition(":")[2])
-
-    def signal(self, number: int) -> None:
-        os.kill(self._process.pid, number)
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-
-class Stage:
+class Stage(BrokerStage):
     """All of one group. ``name`` is the chroot's and the group's; ``session`` the members' session time-out.
 
-    ``brokers`` have ``partitions`` each of all ``topics``; with ``proxied`` their clients come to them through proxies.
-    ``rate``: messages each second. A context manager; :meth:`finish` ends the run and checks it.
+    ``rate``: messages each second; the rest as in :class:`faults.stage.BrokerStage`. :meth:`finish` ends the run and
+    checks it.
     """
 
-    def __init__(
-        self,
-        zookeeper: ZooKeeper,
-        name: str,
-        *,
-        seed: int,
-        session: float = 2.0,
-        brokers: int = 2,
-        partitions: int = 3,
-        topics: Iterable[str] = ("clicks",),
-        proxied: bool = False,
-        rate: float = 100.0,
-    ):
-        self.random = random.Random(f"{seed} {name}")
+    def __init__(self, zookeeper: ZooKeeper, name: str, *, seed: int, rate: float = 100.0, **options: Any):
+        super().__init__(zookeeper, name, seed=seed, **options)
         self.group = name
-        self.zookeeper = f"{zookeeper.address}/{name}"
-        self.session = session
-        self.session_ms = round(session * 1000)
-        self.topics = list(topics)
         self.members: dict[str, Member] = {}
-        self.folder = Path(tempfile.mkdtemp(prefix=f"kafka07c-{name}-", dir=_SCRATCH))
         self.settling: list[float] = []  # seconds from a change to owners as the algorithm says
-        self.servers = zookeeper
         self._rate = rate
-        self._started = 0
-        self._undo = ExitStack()
-        self._undo.callback(self._clean_up)
-        self._processes: list[subprocess.Popen] = []
         self._producers: list[subprocess.Popen] = []
-        self._history = self.folder / "history"
-        self._history.mkdir()
-        self._faults = history.Writer(self._history, "stage")
-        self._faults_lock = threading.Lock()
-        self.faults = 0
-        self.brokers = [BrokerProcess(self, number, partitions, proxied) for number in range(brokers)]
-        self._client: KazooClient | None = None
 
-    # beginning and end
-
-    def __enter__(self) -> Stage:
-        try:
-            self._client = connect(self.zookeeper, _PATIENCE, session_timeout=10.0, make_chroot=True)
-            self._undo.callback(self._disconnect)
-            for broker in self.brokers:
-                broker.start()
-                for topic in self.topics:
-                    self.make_topic(topic, broker)
-            self.cluster = self._undo.enter_context(Cluster(self.zookeeper, live=True))
-            self.produce(self.topics, self._rate)
-        except BaseException:
-            self._undo.close()
-            raise
-        return self
-
-    def __exit__(self, *exc_info) -> None:
-        self._undo.close()
-
-    def _disconnect(self) -> None:
-        self._client.stop()
-        self._client.close()
-
-    def _clean_up(self) -> None:
-        for broker in self.brokers:
-            if broker.proxy is not None:
-                broker.proxy.close()
-        for process in self._processes:
-            process.kill()
-            process.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def start(self, name: str, command: list, **options) -> subprocess.Popen:
-        """A process whose standard error goes to a file of its own."""
-        path = os.pathsep.join(filter(None, [str(_TESTS), os.environ.get("PYTHONPATH")]))
-        environment = os.environ | {"PYTHONPATH": path}
-        with (self.folder / f"{name}.log").open("ab") as log:
-            process = start_process(command, stdin=subprocess.DEVNULL, stderr=log, env=environment, **options)
-        self._processes.append(process)
-        return process
-
-    def told(self, name: str) -> str:
-        """The end of what a process had to say."""
-        return (self.folder / f"{name}.log").read_text(errors="replace")[-3000:]
-
-    # brokers, topics, records
-
-    def make_topic(self, topic: str, broker: BrokerProcess) -> None:
-        with SyncProducer(_HOST, broker.port) as producer:
-            producer.send(topic, 0, [])
+    def _begin(self) -> None:
+        self.produce(self.topics, self._rate)
 
     def produce(self, topics: Iterable[str], rate: float) -> None:
         """Start a producer for these topics."""
-        name = self._name("producer")
+        name = self._unused_name("producer")
         command = [
-            sys.executable, "-m", "groups.producer", "--history", self._history, "--name", name,
+            sys.executable, "-m", "groups.producer", "--history", self.history, "--name", name,
             "--zookeeper", self.zookeeper, "--topics", ",".join(topics), "--rate", str(rate),
             "--seed", str(self.random.randrange(2**32)),
         ]  # fmt: skip
         self._producers.append(self.start(name, command))
-
-    def _name(self, kind: str) -> str:
-        self._started += 1
-        # as strings they sort in no particular order, so that newcomers come before, between and after the others
-        return f"{kind}-{self.random.randrange(0x1000):03x}-{self._started}"
 
     # members
 
@@ -252,11 +101,11 @@ class Stage:
 
     def join_many(self, count: int, **options: object) -> list[Member]:
         """A process with ``count`` new members."""
-        names = [self._name("member") for _ in range(count)]
+        names = [self._unused_name("member") for _ in range(count)]
         if "pattern" not in options:
             options.setdefault("topics", ",".join(self.topics))
         command = [
-            sys.executable, "-m", "groups.member", "--history", self._history, "--names", ",".join(names),
+            sys.executable, "-m", "groups.member", "--history", self.history, "--names", ",".join(names),
             "--group", self.group, "--session-ms", str(self.session_ms),
         ]  # fmt: skip
         options.setdefault("zookeeper", self.zookeeper)
@@ -266,12 +115,6 @@ class Stage:
         joined = [Member(name, process) for name in names]
         self.members |= {member.name: member for member in joined}
         return joined
-
-    def note_fault(self, kind: str, target: str, at: float | None = None) -> None:
-        """Count a fault that comes now, or came ``at`` this time (time.monotonic())."""
-        with self._faults_lock:
-            self.faults += 1
-        self._faults.write("fault", at=at, kind=kind, target=target)
 
     def kill(self, member: Member) -> None:
         """``kill -9``."""
@@ -335,35 +178,17 @@ class Stage:
 
     # what has come about
 
-    def wait_settled(self, seconds: float = _PATIENCE) -> float:
+    def wait_settled(self, seconds: float = PATIENCE) -> float:
         """Wait until the owners are what the algorithm says for all members that run; the seconds that it took."""
         started = time.monotonic()
         self._wait(self.is_settled, seconds, self._unsettled)
         self.settling.append(time.monotonic() - started)
         return self.settling[-1]
 
-    def wait_for_topics(self, partitions: Mapping[str, int]) -> None:
-        """Wait until ZooKeeper has the topics, with so many partitions each."""
-
-        def are_there() -> bool:
-            return all(len(self.cluster.partitions(topic)) == count for topic, count in partitions.items())
-
-        self._wait(are_there, _PATIENCE, lambda: f"topics are {self.cluster.topics}, not {dict(partitions)}")
-
-    def wait_for_end_of(self, broker: BrokerProcess) -> None:
-        """Wait until ZooKeeper has forgotten a broker that was killed."""
-        path = f"{BROKER_IDS}/{broker.number}"
-        self._wait(lambda: self._client.exists(path) is None, _PATIENCE, lambda: f"{path} is still there")
-
-    def _wait(self, condition: Callable[[], bool], seconds: float, what: Callable[[], str]) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            for member in self.members.values():
-                if not member.is_running:
-                    raise StageError(f"{member.name} ended by itself:\n{self.told(member.name)}")
-            if time.monotonic() > deadline:
-                raise StageError(f"waited {seconds:g} s in vain: {what()}")
-            time.sleep(0.05)
+    def _check_processes(self) -> None:
+        for member in self.members.values():
+            if not member.is_running:
+                raise StageError(f"{member.name} ended by itself:\n{self.told(member.name)}")
 
     def is_settled(self) -> bool:
         try:
@@ -432,17 +257,17 @@ class Stage:
         """
         for producer in self._producers:
             producer.terminate()
-            producer.wait(_PATIENCE)
+            producer.wait(PATIENCE)
         late: str | None = None
         try:
-            self._wait(self.is_drained, _PATIENCE, self._undrained)
+            self._wait(self.is_drained, PATIENCE, self._undrained)
         except StageError as error:
             late = str(error)
         for member in self.members.values():
             member.process.terminate()
         for member in list(self.members.values()):
             try:
-                member.process.wait(_PATIENCE)
+                member.process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
                 late = f"{member.name} does not end:\n{self.told(member.name)}"
         self.members.clear()
@@ -453,18 +278,12 @@ class Stage:
             verdict.violations["not in time"].append(late)
         return verdict
 
-    def keep(self, folder: Path) -> None:
-        """Copy history, logs, what the processes said, and ZooKeeper's transactions, for somebody to look at."""
-        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
-        for number, node in enumerate(self.servers._nodes):
-            shutil.copytree(node.folder, folder / f"zookeeper-{number}", dirs_exist_ok=True)
-
     def verdict(self, *, new_owner: float | None = None) -> Verdict:
         logs = {}
         for broker in self.brokers:
             logs |= read_logs(broker.log_dir, broker.number)
         changes = read_changes(node.folder for node in self.servers._nodes)
-        events = history.read(self._history) + observe(changes, self.group, f"/{self.group}")
+        events = history.read(self.history) + observe(changes, self.group, f"/{self.group}")
         events.sort(key=lambda event: event.at)
         return check(events, logs, session=self.session, new_owner=new_owner)
 
@@ -475,7 +294,7 @@ def end_session(address: str, session: int) -> None:
     # protocol, last change seen, time-out, session, password, may be read-only; then number 1, closeSession
     connect_request = struct.pack(">iqiqi16s?", 0, 0, 10_000, session, 16, session_password(session), False)
     close_request = struct.pack(">ii", 1, -11)
-    with socket.create_connection((host, int(port)), _PATIENCE) as sock:
+    with socket.create_connection((host, int(port)), PATIENCE) as sock:
         for request in (connect_request, close_request):
             sock.sendall(struct.pack(">i", len(request)) + request)
         while sock.recv(4096):

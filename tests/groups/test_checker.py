@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from faults.history import Event, Writer, read
 from groups.checker import Record, check, read_logs
-from groups.history import Event, Writer, read
 
 from kafka07c import build_message_set
 from kafka07c.segments import Log

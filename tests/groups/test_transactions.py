@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 
 import pytest
-from groups.transactions import observe, read_changes
+from faults.transactions import read_changes
+from groups.observer import observe
 
 from kafka07c.testing import ZooKeeper
 from kafka07c.zookeeper import connect

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from groups import history
+from faults import history
 from interop.scala07 import SECONDS, ConsoleConsumer, wait_until
 
 from kafka07c import SyncProducer

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import random
+import select
 import socket
 import struct
 import threading
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 
 _CHUNK = 65536
 _CONNECT_SECONDS = 2.0
+_SWALLOW_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class Plan:
 
     ``cut_at``: closed after so many bytes. ``reset_at``: the same with an RST. ``sliced``: so many bytes come one by
     one. ``delay``: seconds that each piece of an answer comes late. ``silent``: accepted, read, and never answered.
+    ``swallow_at``: of what is asked, so many bytes get through; what comes after them is taken and thrown away for a
+    moment, and then comes an RST: the connection has died with bytes unread.
     """
 
     cut_at: int | None = None
@@ -36,12 +40,15 @@ class Plan:
     sliced: int = 0
     delay: float = 0.0
     silent: bool = False
+    swallow_at: int | None = None
 
     @property
     def kind(self) -> str:
         """What it is called in a history."""
         if self.silent:
             return "never answered"
+        if self.swallow_at is not None:
+            return "swallowed from a byte"
         if self.reset_at is not None:
             return "reset at a byte"
         if self.cut_at is not None:
@@ -51,8 +58,11 @@ class Plan:
         return "delayed" if self.delay else "nothing"
 
     @classmethod
-    def drawn(cls, random: random.Random) -> Plan:
-        """Some fault; small numbers of bytes are the likelier ones, so that size fields and headers are cut too."""
+    def drawn(cls, random: random.Random, *, swallowing: bool = False) -> Plan:
+        """Some fault; small numbers of bytes are the likelier ones, so that size fields and headers are cut too.
+
+        ``swallowing``: often one of what is asked, too.
+        """
         byte = int(10 ** random.uniform(0, 5)) - 1
         draws = [
             lambda: cls(cut_at=byte),
@@ -61,6 +71,8 @@ class Plan:
             lambda: cls(delay=random.uniform(0.01, 0.3)),
             lambda: cls(silent=True),
         ]
+        if swallowing:
+            draws += 3 * [lambda: cls(swallow_at=byte)]
         return random.choice(draws)()
 
 
@@ -108,6 +120,8 @@ class Proxy:
         with self._lock:
             ending = list(self._open)
         for sock in ending:
+            _end_with_rst(sock)  # all first: the end of one side makes the threads close the other
+        for sock in ending:
             _reset(sock)
         return len(ending) // 2
 
@@ -149,7 +163,7 @@ class Proxy:
                     self._keep(server)
                     for sock in (client, server):
                         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    asking = threading.Thread(target=self._ask, args=(client, server), daemon=True)
+                    asking = threading.Thread(target=self._ask, args=(client, server, plan), daemon=True)
                     asking.start()
                     self._answer(server, client, plan)
                     asking.join()
@@ -169,14 +183,31 @@ class Proxy:
         with self._lock:
             self._open.discard(sock)
 
-    def _ask(self, client: socket.socket, server: socket.socket) -> None:
+    def _ask(self, client: socket.socket, server: socket.socket, plan: Plan) -> None:
+        left = plan.swallow_at
         try:
             while data := client.recv(_CHUNK):
                 self._flowing.wait()
+                if left is not None and len(data) >= left:
+                    server.sendall(data[:left])
+                    self._swallow(client, server, plan)
+                    return
                 server.sendall(data)
+                left = None if left is None else left - len(data)
             server.shutdown(socket.SHUT_WR)
         except OSError:
             _reset(server)
+
+    def _swallow(self, client: socket.socket, server: socket.socket, plan: Plan) -> None:
+        deadline = time.monotonic() + _SWALLOW_SECONDS
+        while (left := deadline - time.monotonic()) > 0 and select.select([client], [], [], left)[0]:
+            if not client.recv(_CHUNK):
+                break
+        self._on_fault(plan)
+        for sock in (client, server):
+            _end_with_rst(sock)
+        for sock in (client, server):
+            _reset(sock)
 
     def _answer(self, server: socket.socket, client: socket.socket, plan: Plan) -> None:
         answer = _Answer(client, plan, lambda: self._on_fault(plan))
@@ -230,9 +261,17 @@ class _Answer:
 def _reset(sock: socket.socket) -> None:
     """End a connection with an RST, whoever else is reading from it."""
     try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        _end_with_rst(sock)
         _shut(sock, socket.SHUT_RD)  # that of the writing side would send a FIN first
         sock.close()
+    except OSError:
+        pass
+
+
+def _end_with_rst(sock: socket.socket) -> None:
+    """Whoever closes it sends an RST."""
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     except OSError:
         pass
 

@@ -1,22 +1,40 @@
 """What happened in a run: JSON lines that every process writes and one checker reads.
 
 Each line has ``at`` (CLOCK_MONOTONIC, which all processes of a machine share), ``wall`` (seconds since 1970), ``by``
-(who writes), ``what``, and more by what happened:
+(who writes), ``what``, and more by what happened. By the stage there is:
 
-=============== ====================================================================== =========================
+=============== ====================================================================================================
+fault           kind, target; what it is that is done to whom
+=============== ====================================================================================================
+
+of groups:
+
+=============== ====================================================================== =============================
 what            more                                                                   by
-=============== ====================================================================== =========================
+=============== ====================================================================== =============================
 delivered       partition, records [[offset, index, id], …]                            a member
 assigned        partitions                                                             a member
 revoked         partitions, can_commit                                                 a member
 failed          error                                                                  a member, the producer
-fault           kind, target; what it is that is done to whom                          who does it
 owned           partition, member, session                                             the observer
 disowned        partition, session                                                     the observer
 committed       partition, offset (None: deleted), session                             the observer
 session ended   session                                                                the observer
 reset           partition, offset: an operator's                                       who does it
-=============== ====================================================================== =========================
+=============== ====================================================================== =============================
+
+and of producing, where a record's id is ``STREAM:NUMBER`` and a stream is what one thread sends, numbered from 0:
+
+=============== ====================================================================== =============================
+what            more                                                                   by
+=============== ====================================================================== =============================
+began           verify: whether what is written is to be read back                     a sender
+handed          stream, first, count, call, topic, partition (None: not chosen)        a sender, before the call
+raised          stream, first, count, call, error                                      a sender
+told            ids, state, partition, offset, resends, error                          a sender, in the callback
+ended           left: records without a final state when it flushed                    a sender, after ``close()``
+gone            target: a broker that was registered and is so no more                 the observer
+=============== ====================================================================== =============================
 
 A partition is ``str(TopicPartition)``. A line is one ``write`` to a file opened for appending, so nothing of it is
 lost when its process is killed; only the last line of a killed process may be cut short.

@@ -1,4 +1,4 @@
-"""The observer: what ZooKeeper's own transaction log says of a group's owners, offsets and sessions.
+"""What ZooKeeper's own transaction log says: every change, who made it, and when.
 
 A watch sees only the last of several changes that follow each other quickly, and an operator's client may be late.
 The servers write every change in the order in which all members see them, with the session that made it and the time
@@ -7,14 +7,10 @@ in ms; nothing is missing there. Format: ZooKeeper 3.4 to 3.9, ``FileTxnLog`` an
 
 from __future__ import annotations
 
-import re
 import struct
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-
-from groups.history import Event
 
 _MAGIC = b"ZKLG"
 _CREATES = {1, 15, 19, 21}  # create, create2, container, with a time to live
@@ -111,46 +107,3 @@ def _changes(zxid: int, time_ms: int, session: int, kind: int, record: _Jute) ->
         if all(part_kind != _ERROR for part_kind, _ in parts):  # else nothing of it was done
             for part_kind, part in parts:
                 yield from _changes(zxid, time_ms, session, part_kind, part)
-
-
-_NODE = re.compile(
-    r"/consumers/(?P<group>[^/]+)/(?P<kind>owners|offsets)/(?P<topic>[^/]+)/(?P<partition>[0-9]+-[0-9]+)"
-)
-
-
-def observe(changes: Iterable[Change], group: str, chroot: str = "") -> list[Event]:
-    """The history of one group: who owned which partition, and what was committed, by which session."""
-    since_1970 = time.time() - time.monotonic()
-    owners: dict[str, int] = {}  # partition -> session
-    events = []
-
-    def add(change: Change, what: str, **fields) -> None:
-        events.append(Event(change.time_ms / 1000 - since_1970, what, "observer", fields))
-
-    for change in changes:
-        if change.path is None:
-            for partition in [partition for partition, session in owners.items() if session == change.session]:
-                del owners[partition]
-                add(change, "disowned", partition=partition, session=change.session)
-            add(change, "session ended", session=change.session)
-            continue
-        match = _NODE.fullmatch(change.path.removeprefix(chroot))
-        if match is None or not change.path.startswith(chroot) or match["group"] != group:
-            continue
-        partition = f"{match['topic']} {match['partition']}"
-        if match["kind"] == "offsets":
-            offset = None if change.data is None else int(change.data)
-            add(change, "committed", partition=partition, offset=offset, session=change.session)
-        elif change.data is None:
-            owners.pop(partition, None)
-            add(change, "disowned", partition=partition, session=change.session)
-        else:
-            owners[partition] = change.session
-            member = member_of(change.data.decode(), group)
-            add(change, "owned", partition=partition, member=member, session=change.session)
-    return events
-
-
-def member_of(thread: str, group: str) -> str:
-    """The consumer id in a thread's id ``GROUP_CONSUMER-N``."""
-    return thread.removeprefix(f"{group}_").rpartition("-")[0]

@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from groups.proxy import Plan, Proxy
+from faults.proxy import Plan, Proxy
 
 ANSWER = bytes(range(256)) * 40
 
@@ -124,6 +124,35 @@ def test_slices(proxy, faults):
     assert faults == ["sliced to one byte"]
 
 
+@pytest.mark.parametrize("at", [0, 1, 3])
+def test_what_is_asked_is_swallowed_and_then_the_connection_reset(proxy, faults, at):
+    proxy.script(Plan(swallow_at=at))
+    with Client(proxy) as client:
+        for _ in range(4):
+            client.ask()
+        with pytest.raises(ConnectionResetError):
+            while client.read(len(ANSWER) * at):
+                pass
+            client.read()  # an answer to nothing
+    assert faults == ["swallowed from a byte"]
+
+
+def test_what_is_swallowed_never_arrives():
+    with socket.create_server(("127.0.0.1", 0)) as listener, Proxy(*listener.getsockname()) as proxy:
+        proxy.script(Plan(swallow_at=5))
+        with Client(proxy) as client:
+            server, _ = listener.accept()
+            client.socket.sendall(b"123456789")
+            arrived = b""
+            with server:
+                try:
+                    while data := server.recv(100):
+                        arrived += data
+                except ConnectionResetError:
+                    pass
+    assert arrived == b"?1234"
+
+
 def test_delay(proxy, faults):
     proxy.script(Plan(delay=0.2))
     started = time.monotonic()
@@ -182,3 +211,5 @@ def test_drawn_plans_are_of_every_kind_and_the_same_for_a_seed():
     assert plans == [Plan.drawn(random.Random(seed)) for seed in range(60)]
     kinds = {"cut at a byte", "reset at a byte", "sliced to one byte", "delayed", "never answered"}
     assert {plan.kind for plan in plans} == kinds
+    swallowing = {Plan.drawn(random.Random(seed), swallowing=True).kind for seed in range(60)}
+    assert swallowing == kinds | {"swallowed from a byte"}
