@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kafka07c.cli.arguments import add_command, add_source, open_source, selected_partitions
+from kafka07c.cli.arguments import add_command, add_metrics, add_source, open_source, selected_partitions
 from kafka07c.cli.exit_codes import OK, UsageError, exit_code
 from kafka07c.cli.output import json_line, note, payload_fields
 from kafka07c.errors import BrokerConnectionError, KafkaError, OffsetOutOfRangeError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kafka07c.names import TopicPartition
     from kafka07c.ranges import Source
 
-__all__ = ["add_parser", "run"]
+__all__ = ["add_parser", "run", "unescape"]
 
 _EXAMPLE = """\
   kafka07c cat --zookeeper zk1:2181/kafka -t clicks -o -10 -e
@@ -85,6 +85,7 @@ def add_parser(commands) -> None:
     form.add_argument("-f", "--format", metavar="FORMAT", help="how a message is printed, see below")
     form.add_argument("-J", "--json", action="store_true", help="one JSON object per message")
     form.add_argument("-D", "--delimiter", default="\\n", metavar="TEXT", help="what follows a payload; default \\n")
+    add_metrics(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="no notes on stderr, errors only")
 
 
@@ -94,8 +95,8 @@ def run(args: argparse.Namespace) -> int:
         from kafka07c.cli import cat_group
 
         return cat_group.run(args, render.messages)
-    if args.topics or args.exclude is not None:
-        raise UsageError("more topics behind the options, and --exclude, go with -G; -t names the only one")
+    if args.topics or args.exclude is not None or args.metrics is not None:
+        raise UsageError("more topics behind the options, --exclude and --metrics go with -G; -t names the only one")
     with open_source(args) as source:
         partitions = selected_partitions(source.partitions(args.topic), args.partition)
         cat = _Cat(source, render.part, args)
@@ -250,7 +251,7 @@ class _Renderer:
     """From messages to the bytes for stdout, as the arguments want them."""
 
     def __init__(self, args: argparse.Namespace):
-        self._delimiter = _unescape(args.delimiter)
+        self._delimiter = unescape(args.delimiter)
         self._one: Callable[[Message], bytes] | None = None  # None: payloads
         if args.json:
             self._one = lambda message: f"{json_line(_fields(message))}\n".encode()
@@ -299,7 +300,7 @@ def _parse_format(text: str) -> list[Callable[[Message], bytes]]:
     pieces: list[Callable[[Message], bytes]] = []
     for literal, letter in re.findall(r"((?:[^%])+)|%(.?)", text, re.DOTALL):
         if literal:
-            pieces.append(lambda message, piece=_unescape(literal): piece)
+            pieces.append(lambda message, piece=unescape(literal): piece)
         elif letter in _FORMATS:
             pieces.append(_FORMATS[letter])
         else:
@@ -310,7 +311,7 @@ def _parse_format(text: str) -> list[Callable[[Message], bytes]]:
 _ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
 
 
-def _unescape(text: str) -> bytes:
+def unescape(text: str) -> bytes:
     """The bytes that are meant, with \\n, \\t, \\xNN and so on taken for what they stand for; others stay as is."""
 
     def replacement(match: re.Match) -> bytes:

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
 import sys
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kafka07c.cli.arguments import zookeeper_of
+from kafka07c.cli.arguments import serving_metrics, zookeeper_of
 from kafka07c.cli.exit_codes import CORRUPT, OK, UsageError
 from kafka07c.cli.output import note
+from kafka07c.cli.stopping import StopSignal
 
 if TYPE_CHECKING:
     from kafka07c._views import Message
     from kafka07c.consumer import Consumer
+    from kafka07c.metrics import Metrics
     from kafka07c.names import TopicPartition
 
 __all__ = ["run"]
@@ -39,8 +39,8 @@ def run(args: argparse.Namespace, render: Callable[[list[Message]], bytes]) -> i
         stream=sys.stderr, level=logging.ERROR if args.quiet else logging.WARNING, format="%% %(message)s"
     )
     cat = _GroupCat(args, render)
-    with _StopSignal() as stop:
-        cat.run(stop)
+    with StopSignal() as stop, serving_metrics(args) as metrics:
+        cat.run(stop, metrics)
     return CORRUPT if cat.failed else OK
 
 
@@ -69,8 +69,8 @@ class _GroupCat:
         self._render = render
         self._left: int | None = args.count
 
-    def run(self, stop: _StopSignal) -> None:
-        with self._consumer() as consumer:
+    def run(self, stop: StopSignal, metrics: Metrics | None) -> None:
+        with self._consumer(metrics) as consumer:
             while not stop.is_set() and self._left != 0:
                 polled = consumer.poll(_POLL_MS, _AT_ONCE if self._left is None else min(self._left, _AT_ONCE))
                 for messages in polled.values():
@@ -81,7 +81,7 @@ class _GroupCat:
                 if self._args.exit and not polled and consumer.at_end:
                     break
 
-    def _consumer(self) -> Consumer:
+    def _consumer(self, metrics: Metrics | None) -> Consumer:
         from kafka07c.consumer import Consumer
 
         args = self._args
@@ -94,6 +94,7 @@ class _GroupCat:
             on_assign=lambda tps: self._say("has", tps),
             on_revoke=lambda tps, can_commit: self._say("gives up", tps),
             on_error=self._on_error,
+            metrics=metrics,
         )
         try:
             first = args.topics[0]
@@ -111,26 +112,3 @@ class _GroupCat:
 
     def _on_error(self, tp: TopicPartition, error: Exception, skipped: tuple[int, int] | None) -> None:
         self.failed = True  # the consumer logs it
-
-
-class _StopSignal:
-    """Whether SIGINT or SIGTERM has come; a second one is a KeyboardInterrupt."""
-
-    _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-    def __init__(self) -> None:
-        self._arrived = threading.Event()
-        self.is_set = self._arrived.is_set
-
-    def __enter__(self) -> _StopSignal:
-        self._before = [signal.signal(number, self._handle) for number in self._SIGNALS]
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        for number, handler in zip(self._SIGNALS, self._before, strict=True):
-            signal.signal(number, handler)
-
-    def _handle(self, number: int, frame: object) -> None:
-        if self._arrived.is_set():
-            raise KeyboardInterrupt
-        self._arrived.set()
