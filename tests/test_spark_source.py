@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -26,7 +27,8 @@ from kafka07c.segments import Log
 from kafka07c.simple import SyncProducer
 from kafka07c.spark import reader
 from kafka07c.spark.reader import arrow_schema, record_batches
-from kafka07c.spark.options import COLUMNS, CORRUPT, HEADERS
+from kafka07c.spark.options import COLUMNS, CORRUPT, HEADERS, Mode
+from kafka07c.spark.planning import split
 from kafka07c.spark.source import spark_schema
 from kafka07c.testing import ZooKeeper
 
@@ -349,3 +351,137 @@ def test_missing_extra_is_named(missing, call):
     error = done.stderr.splitlines()[-1]
     assert error.startswith("kafka07c.errors.MissingExtraError: ")
     assert "pip install 'kafka07c[spark]'" in error
+
+
+# --- damage, columns, times, tasks
+
+
+@pytest.fixture
+def damaged(tmp_path) -> str:
+    """Entries of 100 bytes; those at 5000 and 9000 are damaged."""
+    logs = write_messages(tmp_path, [b"%04d" % number + b"." * 86 for number in range(100)])
+    [segment] = (tmp_path / "clicks-0").iterdir()
+    data = bytearray(segment.read_bytes())
+    data[5050] ^= 1
+    data[9050] ^= 1
+    segment.write_bytes(data)
+    return logs
+
+
+def test_failfast_is_the_default_and_raises(load, damaged):
+    with pytest.raises(PySparkException, match="partition 0, offset 5000: corrupt entry"):
+        load(logs=damaged, subscribe="clicks").collect()
+
+
+def test_dropmalformed_leaves_the_damaged_out(load, damaged):
+    frame = load(logs=damaged, subscribe="clicks", mode="dropmalformed")
+    assert [row.offset for row in frame.orderBy("offset").collect()] == [
+        offset for offset in range(0, 10_000, 100) if offset not in (5000, 9000)
+    ]
+
+
+def test_permissive_has_a_row_for_each_damaged_stretch(load, damaged):
+    frame = load(logs=damaged, subscribe="clicks", mode="PERMISSIVE")
+    bad = frame.where("_corrupt is not null").orderBy("offset").collect()
+    assert [(row.offset, row.next_offset, row.value, row.topic) for row in bad] == [
+        (5000, 5100, None, "clicks"),
+        (9000, 9100, None, "clicks"),
+    ]
+    assert "CRC" in bad[0]["_corrupt"]
+    assert frame.count() == 100
+    assert frame.where("_corrupt is null").count() == 98
+
+
+def test_what_was_dropped_is_logged_with_its_size(damaged, caplog):
+    with open_source(logs=damaged) as source:
+        batches = record_batches(source, Range("clicks", 0, 0, 0, 10_000), mode=Mode.DROPMALFORMED)
+        assert sum(batch.num_rows for batch in batches) == 98
+    assert "2 damaged stretches of 200 bytes dropped; the first: topic 'clicks', broker 0, partition 0, offset 5000" in (
+        caplog.text
+    )
+
+
+def test_columns_picks_columns_in_the_order_given(load):
+    frame = load(logs=GOLDEN_LOGS, subscribe="plain", columns="next_offset, value")
+    assert frame.columns == ["next_offset", "value"]
+    assert sorted(frame.toArrow()["value"].to_pylist()) == sorted(row[-1] for row in expected(GOLDEN_LOGS, "plain"))
+    with pytest.raises(AnalysisException, match="there is no column timestmap; there are key, value"):
+        load(logs=GOLDEN_LOGS, subscribe="plain", columns="timestmap")
+
+
+def test_headers_are_null_and_there_only_when_asked_for(load):
+    frame = load(logs=GOLDEN_LOGS, subscribe="plain", includeHeaders="true")
+    assert frame.schema["headers"].dataType.simpleString() == "array<struct<key:string,value:binary>>"
+    assert frame.where("headers is null").count() == frame.count() > 0
+
+
+def test_a_filter_and_then_the_same_frame_without_it(load):
+    frame = load(logs=GOLDEN_LOGS, subscribe="plain")
+    everything = frame.count()
+    assert 0 < frame.where("offset > 0").count() < everything
+    assert frame.count() == everything
+
+
+def test_two_cores_share_one_segment_of_an_archive(load, tmp_path):
+    payloads = [b"%06d" % number + b"." * 94 for number in range(400_000)]
+    logs = write_messages(tmp_path, payloads)
+    for options, tasks in ({}, max(1, min(os.cpu_count() or 1, 2))), ({"minPartitions": "7"}, 7):
+        frame = load(logs=logs, subscribe="clicks", **options)
+        assert frame.rdd.getNumPartitions() >= tasks
+        found = frame.select("value").toArrow()["value"].to_pylist()
+        assert sorted(found) == payloads
+
+
+def test_cuts_inside_segments_are_where_entries_begin(tmp_path):
+    """The payloads hold whole valid messages, so a cut that was guessed would find them."""
+    inner = build_message_set([b"inside"] * 20)
+    logs = write_messages(tmp_path, [inner] * 2000)
+    with open_source(logs=logs) as source:
+        whole = Range("clicks", 0, 0, *source.bounds(TopicPartition("clicks", 0, 0)))
+        pieces = split(source, [whole], 37)
+        assert len(pieces) == 37
+        assert {piece.start % (len(inner) + 10) for piece in pieces} == {0}
+        read = [value for piece in pieces for part in source.read(piece) for value in part.payloads()]
+    assert read == [inner] * 2000
+
+
+@pytest.fixture
+def three_segments(tmp_path) -> tuple[str, list[int]]:
+    """Segments of 10 messages that were last written to at 1000, 2000 and 3000 s; and where they start."""
+    with Log(tmp_path / "clicks-0", writable=True, segment_bytes=900) as log:
+        for number in range(30):
+            log.append(build_message_set([b"%02d" % number + b"." * 88]))
+    segments = sorted((tmp_path / "clicks-0").iterdir())
+    for number, segment in enumerate(segments, 1):
+        os.utime(segment, (number * 1000, number * 1000))
+    assert [int(segment.stem) for segment in segments] == [0, 1000, 2000]
+    return f"0:{tmp_path}", [0, 1000, 2000]
+
+
+@pytest.mark.parametrize(
+    "options, offsets",
+    [
+        ({"startingTimestamp": "500000"}, (0, 3000)),  # all is younger
+        ({"startingTimestamp": "1000000"}, (0, 3000)),
+        ({"startingTimestamp": "2500000"}, (1000, 3000)),  # a lower bound: the segment written to up to 2000 s comes along
+        ({"startingTimestamp": "3500000"}, (2000, 3000)),
+        ({"endingTimestamp": "500000"}, None),
+        ({"endingTimestamp": "2500000"}, (0, 2000)),
+        ({"endingTimestamp": "3500000"}, (0, 3000)),
+        ({"startingOffsetsByTimestamp": {"clicks": {"0-0": 2000000}}}, (1000, 3000)),
+        ({"endingOffsetsByTimestamp": {"clicks": {"0-0": 1000000}}}, (0, 1000)),
+        ({"startingTimestamp": "2500000", "startingOffsets": "earliest"}, (1000, 3000)),
+        ({"startingTimestamp": "99999999999999", "startingOffsetsByTimestampStrategy": "latest"}, None),
+    ],
+)
+def test_times_are_those_of_segments(load, three_segments, options, offsets):
+    logs, _ = three_segments
+    found = [row.offset for row in load(logs=logs, subscribe="clicks", **options).orderBy("offset").collect()]
+    assert found == (list(range(*offsets, 100)) if offsets else [])
+
+
+def test_a_time_after_all_there_is_says_so(load, three_segments):
+    with pytest.raises(PySparkException, match="nothing here is from 99999999999999 ms since 1970 or later"):
+        load(logs=three_segments[0], subscribe="clicks", startingTimestamp="99999999999999").count()
+    with pytest.raises(AnalysisException, match="startingTimestamp is 'noon': expected milliseconds since 1970"):
+        load(logs=three_segments[0], subscribe="clicks", startingTimestamp="noon")
