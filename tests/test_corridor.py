@@ -32,8 +32,9 @@ ORDER = """
     consumer.reader
     consumer.streams
     consumer.consumer
-    producer.records producer.config producer.partitioners
-    producer.handlers producer.routing producer.batches
+    producer.records producer.partitioners
+    producer.handlers
+    producer.config producer.routing producer.batches
     producer.verifying
     producer.sender
     producer.producer
