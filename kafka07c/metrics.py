@@ -115,9 +115,9 @@ class Gauge:
 class Timer:
     """How often something was done, and how long it took; use it as a context manager, or tell it by :meth:`observe`.
 
-    It gives the figures that 0.7's ``SnapshotStats`` give, under the names that ``SimpleConsumerStats`` has: for
-    ``SimpleConsumerStats.FetchRequests`` these are ``NumFetchRequests``, ``AvgFetchRequestMs``, ``MaxFetchRequestMs``
-    and ``FetchRequestsPerSecond``. Averages are over all the time since the timer was made.
+    It gives the figures that 0.7's ``SnapshotStats`` give, under the names that its MBeans have: for
+    ``SocketServerStats.FetchRequests`` these are ``NumFetchRequests``, ``AvgFetchRequestMs``, ``MaxFetchRequestMs``,
+    ``TotalFetchRequestMs`` and ``FetchRequestsPerSecond``. Averages are over all the time since the timer was made.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
@@ -145,11 +145,12 @@ class Timer:
 
     def _samples(self, name: str, labels: tuple[tuple[str, str], ...]) -> Iterator[Sample]:
         owner, _, what = name.rpartition(".")
-        owner, one = owner and owner + ".", what.removesuffix("s")
+        owner, one = owner and owner + ".", what.removesuffix("es" if what.endswith("shes") else "s")
         age = self._clock() - self._made
         yield Sample("counter", f"{owner}Num{what}", labels, self.count)
         yield Sample("gauge", f"{owner}Avg{one}Ms", labels, 1000 * self.seconds / self.count if self.count else 0.0)
         yield Sample("gauge", f"{owner}Max{one}Ms", labels, 1000 * self.longest)
+        yield Sample("counter", f"{owner}Total{one}Ms", labels, 1000 * self.seconds)
         yield Sample("gauge", f"{owner}{what}PerSecond", labels, self.count / age if age else 0.0)
 
 

@@ -46,8 +46,10 @@ def test_a_timer_gives_the_figures_of_0_7():
         "SimpleConsumerStats.NumFetchRequests": 2,
         "SimpleConsumerStats.AvgFetchRequestMs": 1000.0,
         "SimpleConsumerStats.MaxFetchRequestMs": 1500.0,
+        "SimpleConsumerStats.TotalFetchRequestMs": 2000.0,
         "SimpleConsumerStats.FetchRequestsPerSecond": 0.5,
     }
+    assert "LogFlushStats.MaxFlushMs" in {sample.name for sample in timer._samples("LogFlushStats.Flushes", ())}
     assert {sample.value for sample in Timer(clock=lambda: 0.0)._samples("T", ())} == {0}
 
 

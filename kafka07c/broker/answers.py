@@ -46,6 +46,11 @@ class Answer:
     pieces: list[bytes | FileSlice]
     then_close: bool = False
 
+    @property
+    def size(self) -> int:
+        """Bytes in all."""
+        return sum(piece.count if isinstance(piece, FileSlice) else len(piece) for piece in self.pieces)
+
     def send(self, sock: socket.socket, limit: int | None = None) -> None:
         """Send it whole, or its first ``limit`` bytes. OSError where the peer has gone."""
         pieces = self.pieces if limit is None else list(self._cut(limit))

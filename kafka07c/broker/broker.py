@@ -15,8 +15,10 @@ from kafka07c.broker.connection import serve
 from kafka07c.broker.faults import Faults, Stall
 from kafka07c.broker.handlers import Handlers
 from kafka07c.broker.server import Server
+from kafka07c.broker.stats import BrokerStats
 from kafka07c.broker.storage import Storage
 from kafka07c.broker.ticker import Ticker
+from kafka07c.metrics import NONE, Metrics
 from kafka07c.segments import Recovery
 from kafka07c.zookeeper import BrokerRegistration, parse_hosts
 
@@ -46,7 +48,8 @@ class Broker:
     ``properties`` has settings by their 0.7 names (:class:`~kafka07c.broker.config.BrokerConfig`); an argument that is
     given goes before the property of the same meaning. ``zookeeper`` (``"host:port,…/chroot"``): the broker and its
     topics are registered there. More than ``max_connections`` connections at a time are refused. ``clock`` gives the
-    time in seconds since 1970, UTC, that OFFSETS by time, rolling and retention go by.
+    time in seconds since 1970, UTC, that OFFSETS by time, rolling and retention go by. ``metrics`` counts what 0.7.2
+    shows over JMX (:mod:`kafka07c.broker.stats` has the names).
 
     Raises ValueError for settings that make no sense. :meth:`start` (or ``with``) raises LogError for a log directory
     that is in use or no such thing, OSError where host and port cannot be bound, ZooKeeperError, and
@@ -65,6 +68,7 @@ class Broker:
         *,
         max_connections: int = 1000,
         clock: Callable[[], float] = time.time,
+        metrics: Metrics | None = None,
     ):
         self.config = BrokerConfig.from_properties(
             properties,
@@ -87,6 +91,7 @@ class Broker:
         self.recovered: list[Recovery] = []
         self._max_connections = max_connections
         self._clock = clock
+        self._stats = BrokerStats(metrics or NONE)
         self._running: _Running | None = None
 
     def start(self) -> Broker:
@@ -173,14 +178,14 @@ class _Running:
     def __init__(self, broker: Broker):
         config = broker.config
         with ExitStack() as undo:
-            self.storage = Storage(config, broker._clock)
+            self.storage = Storage(config, broker._clock, broker._stats)
             undo.callback(self.storage.close, clean=False)
             broker.recovered = self.storage.recovered
-            handlers = Handlers(self.storage, broker.faults)
+            handlers = Handlers(self.storage, broker.faults, broker._stats)
             self.server = Server(
                 broker.host,
                 broker.port,
-                lambda sock: serve(sock, handlers, broker.faults, config.max_request_bytes),
+                lambda sock: serve(sock, handlers, broker.faults, broker._stats, config.max_request_bytes),
                 max_connections=broker._max_connections,
                 send_buffer_bytes=config.send_buffer_bytes,
                 receive_buffer_bytes=config.receive_buffer_bytes,

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 from kafka07c.broker.answers import Answer, FileSlice
 from kafka07c.broker.faults import Faults
+from kafka07c.broker.stats import BrokerStats
 from kafka07c.broker.storage import Storage
 from kafka07c.errors import BrokerError, InvalidTopicError, MessageTooLargeError, ProtocolError
 from kafka07c.protocol import (
@@ -89,24 +90,29 @@ class _Part:
 class Handlers:
     """Carries requests out on a storage. Safe to call from any thread."""
 
-    def __init__(self, storage: Storage, faults: Faults):
+    def __init__(self, storage: Storage, faults: Faults, stats: BrokerStats) -> None:
         self._storage = storage
         self._faults = faults
+        self._stats = stats
 
     def handle(self, request: Request) -> Answer | None:
         """Carry ``request`` out: the answer, or None where 0.7 gives none. An exception ends the connection."""
         match request:
             case FetchRequest():
-                return self._fetch(request)
+                with self._stats.fetch_requests:
+                    return self._fetch(request)
             case MultiFetchRequest():
-                return self._multifetch(request)
+                with self._stats.fetch_requests:
+                    return self._multifetch(request)
             case OffsetsRequest():
                 return self._offsets(request)
             case ProduceData():
-                self._produce(request, "produce")
+                with self._stats.produce_requests:
+                    self._produce(request, "produce")
             case MultiProduceRequest():
-                for part in request.parts:
-                    self._produce(part, "multiproduce")
+                with self._stats.produce_requests:
+                    for part in request.parts:
+                        self._produce(part, "multiproduce")
         return None
 
     def _produce(self, part: ProduceData, api: str) -> None:
@@ -117,7 +123,13 @@ class Handlers:
             self._faults.maybe_fail(api, part.topic)
             self._storage.append(part.topic, partition, part.message_set)
         except MessageTooLargeError as error:
+            self._stats.topic(part.topic).produce_failed()
             logger.warning("dropped a message set: %s", error)
+        except Exception:
+            self._stats.topic(part.topic).produce_failed()
+            raise
+        else:
+            self._stats.topic(part.topic).produced(len(part.message_set))
 
     def _fetch(self, request: FetchRequest) -> Answer:
         part = self._read(request, "fetch", _MAX_BODY_BYTES)
@@ -139,6 +151,15 @@ class Handlers:
         return Answer(pieces)
 
     def _read(self, request: FetchRequest, api: str, limit: int) -> _Part:
+        part = self._try_to_read(request, api, limit)
+        stats = self._stats.topic(request.topic)
+        if part.error:
+            stats.fetch_failed()
+        elif part.data is not None:
+            stats.fetched(part.data.count)
+        return part
+
+    def _try_to_read(self, request: FetchRequest, api: str, limit: int) -> _Part:
         try:
             self._faults.maybe_fail(api, request.topic)
             wanted = min(request.max_bytes, limit) if request.max_bytes >= 0 else 1

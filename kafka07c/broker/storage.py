@@ -13,7 +13,9 @@ from pathlib import Path
 
 from kafka07c.broker.answers import FileSlice
 from kafka07c.broker.config import BrokerConfig
+from kafka07c.broker.stats import BrokerStats
 from kafka07c.errors import LogError, WrongPartitionError
+from kafka07c.metrics import NONE
 from kafka07c.protocol import EARLIEST, LATEST, check_topic
 from kafka07c.segments import Log, Recovery
 from kafka07c.segments.files import parse_log_name
@@ -34,9 +36,12 @@ class Storage:
     used, another broker uses it, or a log in it makes no sense. Safe to use from several threads.
     """
 
-    def __init__(self, config: BrokerConfig, clock: Callable[[], float] = time.time):
+    def __init__(
+        self, config: BrokerConfig, clock: Callable[[], float] = time.time, stats: BrokerStats | None = None
+    ) -> None:
         self._config = config
         self._clock = clock
+        self._stats = stats or BrokerStats(NONE)
         self._directory = Path(config.log_dir)
         self._lock = threading.Lock()  # for _logs
         self._logs: dict[str, dict[int, Log]] = {}
@@ -178,9 +183,9 @@ class Storage:
         return log
 
     def _open(self, directory: Path) -> Log:
-        topic, _ = parse_log_name(directory.name)
+        topic, partition = parse_log_name(directory.name)
         settings = self._config.of(topic)
-        return Log(
+        log = Log(
             directory,
             broker=self._config.broker_id,
             writable=True,
@@ -188,7 +193,11 @@ class Storage:
             roll_ms=settings.roll_ms,
             flush_messages=self._config.flush_messages,
             clock=self._clock,
+            on_append=self._stats.appending(topic, partition),
+            on_flush=self._stats.flushes.observe,
         )
+        self._stats.show(log)
+        return log
 
     def _open_logs(self, recover: bool) -> None:
         try:

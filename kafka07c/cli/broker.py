@@ -8,9 +8,9 @@ import signal
 import sys
 import threading
 
-from kafka07c.cli.arguments import add_command
+from kafka07c.cli.arguments import add_command, add_metrics, serving_metrics
 from kafka07c.cli.exit_codes import OK, UsageError
-from kafka07c.cli.output import note
+from kafka07c.cli.output import json_line, note
 
 __all__ = ["add_parser", "run"]
 
@@ -44,6 +44,8 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--property", action="append", default=[], metavar="NAME=VALUE", help="one setting; goes before those in FILE"
     )
+    add_metrics(parser)
+    parser.add_argument("--json", action="store_true", help="say where it listens as an object: broker, host, port")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -53,18 +55,19 @@ def run(args: argparse.Namespace) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     properties = _properties(args)
     port = _DEFAULT_PORT if args.port is None and "port" not in properties else args.port
-    try:
-        broker = Broker(
-            args.log_dir, args.id, port, args.partitions, args.zookeeper, args.host, properties=properties
-        )
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    with _StopSignals() as signals:
+    with _StopSignals() as signals, serving_metrics(args) as metrics:
+        try:
+            broker = Broker(
+                args.log_dir, args.id, port, args.partitions, args.zookeeper, args.host, properties, metrics=metrics
+            )
+        except ValueError as error:
+            raise UsageError(str(error)) from None
         try:
             broker.start()
             signals.only_note()
             note("this broker is for development, tests and demos")
-            print(f"{broker.host}:{broker.port}", flush=True)
+            where = {"broker": broker.broker_id, "host": broker.host, "port": broker.port}
+            print(json_line(where) if args.json else f"{broker.host}:{broker.port}", flush=True)
             signals.wait()
         except KeyboardInterrupt:
             pass  # asked to stop before it had started

@@ -42,7 +42,9 @@ class Log:
     none. Segments that do not follow each other are a LogError, as 0.7.2 refuses to start on them. Then
     ``segment_bytes`` (``log.file.size``) and ``roll_ms`` (``log.roll.hours``) say when a new segment begins,
     ``flush_messages`` (``log.flush.interval``) after how many messages the log is flushed; readers see flushed bytes
-    only. ``clock`` gives the time in seconds since 1970, UTC. Writing is safe from several threads.
+    only. ``clock`` gives the time in seconds since 1970, UTC. ``on_append`` is told the number of messages of each
+    append, ``on_flush`` the seconds that each flush took; they may do no more than count. Writing is safe from several
+    threads.
 
     A context manager. LogError: the name is no ``topic-partition``, there is no such directory, it cannot be read, or
     somebody else writes to it.
@@ -61,7 +63,9 @@ class Log:
         roll_ms: int = 168 * 3600 * 1000,
         flush_messages: int = 500,
         clock: Callable[[], float] = time.time,
-    ):
+        on_append: Callable[[int], object] | None = None,
+        on_flush: Callable[[float], object] | None = None,
+    ) -> None:
         self.directory = Path(os.path.abspath(directory))
         name = parse_log_name(self.directory.name)
         if name is None:
@@ -79,6 +83,8 @@ class Log:
                 roll_ms=roll_ms,
                 flush_messages=flush_messages,
                 clock=clock,
+                on_append=on_append,
+                on_flush=on_flush,
             )
         else:
             list_segments(self.directory)

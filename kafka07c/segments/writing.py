@@ -14,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+import time
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -124,6 +125,8 @@ class LogWriter:
         roll_ms: int,
         flush_messages: int,
         clock: Callable[[], float],
+        on_append: Callable[[int], object] | None = None,
+        on_flush: Callable[[float], object] | None = None,
     ):
         self._directory = directory
         self._place = place
@@ -131,6 +134,8 @@ class LogWriter:
         self._roll_ms = roll_ms
         self._flush_messages = flush_messages
         self._clock = clock
+        self._on_append = on_append
+        self._on_flush = on_flush
         self._lock = threading.RLock()
         self._unflushed = 0
         self._last_flush_ms = self._now_ms()
@@ -221,6 +226,8 @@ class LogWriter:
             if len(data) and active.first_append_ms is None:
                 active.first_append_ms = self._now_ms()
             self._unflushed += len(message_set)
+            if self._on_append is not None:
+                self._on_append(len(message_set))
             if self._unflushed >= self._flush_messages:
                 self._force()
             return offset
@@ -261,10 +268,13 @@ class LogWriter:
 
     def _force(self) -> None:
         active = self._view.active
+        began = time.perf_counter()
         try:
             active.flush()
         except OSError as error:
             raise log_error("flush the segment", active.path, error) from error
+        if self._on_flush is not None:
+            self._on_flush(time.perf_counter() - began)
         self._unflushed = 0
         self._last_flush_ms = self._now_ms()
 
