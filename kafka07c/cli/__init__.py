@@ -14,12 +14,12 @@ import traceback
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from kafka07c.cli import broker, brokers, cat, dump, groups, ingest, lag, offsets, topics, verify_rebalance
+from kafka07c.cli import broker, brokers, cat, dump, groups, ingest, lag, metrics, offsets, topics, verify_rebalance
 from kafka07c.cli.exit_codes import INTERNAL, INTERRUPTED, OK, exit_code
 
 __all__ = ["main"]
 
-_COMMANDS = (ingest, cat, dump, broker, topics, brokers, groups, lag, offsets, verify_rebalance)
+_COMMANDS = (ingest, cat, dump, broker, topics, brokers, groups, lag, offsets, verify_rebalance, metrics)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

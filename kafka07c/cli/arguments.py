@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kafka07c.cli.exit_codes import UsageError
 from kafka07c.cli.output import note
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from kafka07c.names import TopicPartition
     from kafka07c.ranges import Source
 
-    #: what ``add_subparsers`` gives
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
-
 __all__ = [
-    "ZOOKEEPER_VARIABLE", "add_command", "add_group", "add_metrics", "add_source", "add_zookeeper", "address",
+    "ZOOKEEPER_VARIABLE", "Commands", "add_command", "add_group", "add_metrics", "add_source", "add_zookeeper", "address",
     "open_source", "selected_partitions", "serving_metrics", "zookeeper_of",
 ]  # fmt: skip
+
+#: what ``add_subparsers`` gives
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 ZOOKEEPER_VARIABLE = "KAFKA07C_ZOOKEEPER"
 

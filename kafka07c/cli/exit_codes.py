@@ -18,7 +18,8 @@ from kafka07c.errors import (
 )
 
 __all__ = [
-    "CORRUPT", "INCOMPLETE", "INTERNAL", "INTERRUPTED", "OK", "UNREACHABLE", "USAGE", "UsageError", "exit_code",
+    "CORRUPT", "INCOMPLETE", "INTERNAL", "INTERRUPTED", "OK", "UNREACHABLE", "USAGE", "UnreachableError", "UsageError",
+    "exit_code",
 ]  # fmt: skip
 
 OK = 0
@@ -34,9 +35,13 @@ class UsageError(KafkaError):
     """Arguments that argparse cannot know to be wrong."""
 
 
+class UnreachableError(KafkaError):
+    """Nobody answers where somebody other than a broker or ZooKeeper should."""
+
+
 _CODES: tuple[tuple[tuple[type[Exception], ...], int], ...] = (
     ((UsageError, InvalidTopicError, UnknownTopicError, MissingExtraError), USAGE),
-    ((BrokerConnectionError, ZooKeeperError), UNREACHABLE),
+    ((BrokerConnectionError, ZooKeeperError, UnreachableError), UNREACHABLE),
     ((CorruptMessageError,), CORRUPT),
     ((KafkaError, OSError), INCOMPLETE),
 )

@@ -9,16 +9,12 @@ from __future__ import annotations
 import argparse
 import re
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
-from kafka07c.cli.arguments import add_command, add_source, open_source, selected_partitions
+from kafka07c.cli.arguments import Commands, add_command, add_source, open_source, selected_partitions
 from kafka07c.cli.exit_codes import OK, UNREACHABLE
 from kafka07c.cli.output import note, print_rows
 from kafka07c.errors import BrokerConnectionError
 from kafka07c.protocol import EARLIEST, LATEST
-
-if TYPE_CHECKING:
-    from kafka07c.cli.arguments import Commands
 
 __all__ = ["add_parser", "parse_time", "run"]
 
