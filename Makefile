@@ -4,9 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 SOURCES := setup.py src_pyx/preflight.py $(wildcard src_pyx/kafka07c/*.p[yx]? src_pyx/kafka07c/c/*.[ch])
+EXTENSIONS := $(patsubst src_pyx/kafka07c/%.pyx,kafka07c.%,$(wildcard src_pyx/kafka07c/*.pyx))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test interop soak bench setup install clean
+.PHONY: help demo test types interop soak bench dist setup install clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -18,6 +19,11 @@ demo: setup ## a whole run: ZooKeeper, two brokers, a million events, Parquet, c
 test: setup ## every test but the interoperability ones
 	@$(RUN) -m pytest
 
+types: setup ## mypy --strict, and the stubs held against the extensions
+	@$(RUN) -m mypy
+	@$(RUN) -m mypy shipping
+	@$(RUN) -m mypy.stubtest $(EXTENSIONS)
+
 interop: setup ## against a real 0.7.2 broker: make interop KAFKA07_CLASSPATH=jar:jar:...
 	@KAFKA07_CLASSPATH='$(KAFKA07_CLASSPATH)' $(RUN) -m pytest tests/interop --override-ini=addopts="-ra --strict-markers --import-mode=importlib"
 
@@ -26,6 +32,10 @@ soak: setup ## consumer groups under faults for 15 minutes: make soak SEED=7 MIN
 
 bench: setup ## ratios of the codec to memcpy, in one run
 	@$(RUN) -m bench.ratios
+
+dist: ## sdist and this machine's wheel in dist/, looked into, installed anew and tried (2 minutes)
+	@$(PYTHON) src_pyx/preflight.py build
+	@$(PYTHON) shipping/dist.py
 
 setup: ## .venv with everything in it, and the extensions built (quick the second time)
 	@test "$$($(PYTHON) src_pyx/preflight.py fingerprint)" = "$$(cat $(VENV)/fingerprint 2>/dev/null)" || $(MAKE) --no-print-directory install
