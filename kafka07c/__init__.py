@@ -22,6 +22,7 @@ from kafka07c.cluster import Cluster
 from kafka07c.consumer import Consumer, ConsumerConfig
 from kafka07c.names import TopicPartition
 from kafka07c.positions import Position
+from kafka07c.producer import Delivery, Producer, ProducerConfig
 from kafka07c.protocol import EARLIEST, LATEST, FetchRequest, ProduceRequest
 from kafka07c.segments import Log
 from kafka07c.simple import SimpleConsumer, SyncProducer
@@ -36,12 +37,15 @@ __all__ = [
     "Codec",
     "Consumer",
     "ConsumerConfig",
+    "Delivery",
     "FetchRequest",
     "Log",
     "Message",
     "MessageSet",
     "Position",
     "ProduceRequest",
+    "Producer",
+    "ProducerConfig",
     "SimpleConsumer",
     "SyncProducer",
     "TopicPartition",

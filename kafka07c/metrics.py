@@ -55,6 +55,22 @@ PARTITION_ERRORS = "ConsumerStats.PartitionErrors"
 QUEUED_BYTES = "ConsumerStats.QueuedBytes"
 
 
+#: a producer: the time of each produce request until the broker is known to have it (a timer), by ``broker``
+PRODUCE_REQUESTS = "KafkaProducerStats.ProduceRequests"
+#: records that were to be queued, those that found no room, and those that have no final state yet
+ASYNC_EVENTS = "AsyncProducerStats.AsyncProducerEvents"
+ASYNC_DROPPED = "AsyncProducerStats.AsyncProducerDroppedEvents"
+ASYNC_QUEUE_SIZE = "AsyncProducerQueueSizeStats.AsyncProducerQueueSize"
+#: not in 0.7: bytes of the payloads of records that have no final state yet
+PRODUCER_QUEUED_BYTES = "KafkaProducerStats.QueuedBytes"
+#: not in 0.7, by ``topic``, in records: those of each final state, and how many were written again
+PRODUCER_WRITTEN = "KafkaProducerStats.Written"
+PRODUCER_VERIFIED = "KafkaProducerStats.Verified"
+PRODUCER_FAILED = "KafkaProducerStats.Failed"
+PRODUCER_UNKNOWN = "KafkaProducerStats.Unknown"
+PRODUCER_RESENDS = "KafkaProducerStats.Resends"
+
+
 class Sample(NamedTuple):
     """One figure: ``kind`` (``counter`` or ``gauge``), ``name``, ``labels`` (name and value pairs) and ``value``."""
 

@@ -37,6 +37,7 @@ ORDER = """
     producer.config producer.routing producer.batches
     producer.verifying
     producer.sender
+    producer.dispatcher
     producer.producer
     consumer producer spark
     cli

@@ -16,7 +16,7 @@ from kafka07c.names import TopicPartition, parse_partition
 from kafka07c.producer.partitioners import DefaultPartitioner, Partitioner, SharedPartitioner
 from kafka07c.protocol import RANDOM_PARTITION, check_partition, check_topic
 
-__all__ = ["Route", "Router", "Share", "picked"]
+__all__ = ["Route", "Router", "Share", "indexes_of", "picked"]
 
 T = TypeVar("T")
 
@@ -40,6 +40,15 @@ def picked(values: Sequence[T], which: slice | NDArray[numpy.int64]) -> Sequence
     if isinstance(which, slice):
         return values[which]
     return [values[index] for index in which.tolist()]
+
+
+def indexes_of(share: Share) -> Sequence[int]:
+    """What a share is about, ascending; what is in one piece as a range."""
+    which = share.which
+    if isinstance(which, slice):
+        return range(which.start, which.stop)
+    indexes: list[int] = which.tolist()
+    return indexes
 
 
 @dataclass(slots=True)
@@ -186,6 +195,8 @@ def _checked_route(topic: str, partition: TopicPartition | str) -> Route:
         )
     if partition.topic != topic:
         raise ValueError(f"a message for topic {topic!r} cannot go to a partition of topic {partition.topic!r}")
+    if not 0 <= partition.broker < 2**31:
+        raise InvalidTopicError(f"broker {partition.broker} of topic {topic!r} is none: their ids are 0 and up")
     return Route(partition.broker, check_partition(partition.partition))
 
 
