@@ -23,6 +23,7 @@
      ├── QueueFullError               a producer's queue has no room for a record
      ├── ProducerClosedError          a producer was closed before a record was written, or belongs to another process
      ├── NotVerifiedError             reading back did not settle whether a record is in the log
+     ├── MirrorError                  a mirror cannot go on: a batch that is not in the target for certain, or a loop
      ├── LogError                     a directory is no usable log, or cannot be written
      ├── UnknownTopicError            no broker and no archive given knows this topic
      ├── SourceChangedError           what was read before is no longer there, or is other bytes
@@ -60,6 +61,7 @@ __all__ = [
     "LogError",
     "ManifestError",
     "MessageTooLargeError",
+    "MirrorError",
     "MissingExtraError",
     "NoOffsetError",
     "NotVerifiedError",
@@ -277,6 +279,10 @@ class ProducerClosedError(KafkaError):
 
 class NotVerifiedError(PlacedError):
     """A record was written, and reading back did not settle in time whether it is in the log: its state is unknown."""
+
+
+class MirrorError(KafkaError):
+    """A mirror cannot go on: a batch was not written (or not verified), or the target has no place for a topic."""
 
 
 class LogError(KafkaError):
