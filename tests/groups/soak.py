@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
-import json
-import logging
 import statistics
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from pathlib import Path
 
+from faults import soak
+from faults.soak import note
 from groups.scenarios import SCENARIOS, Run
 
 from kafka07c.testing import ZooKeeper
@@ -29,45 +27,16 @@ _GROUPS = {
 #: seconds from one group's start to the next one's, so that they do not all start their processes at once
 _APART = 3.0
 
-_COLUMNS = (
-    "rounds", "faults", "records", "deliveries", "lost", "duplicates", "rewinds", "overlap", "new owner",
-    "its median", "violations",
-)  # fmt: skip
 
-
-class Soak:
+class Soak(soak.Soak):
     """One run of all."""
 
-    def __init__(self, seed: int, minutes: float, faults: int | None, keep: Path):
-        self.seed = seed
-        self.runs: list[Run] = []
-        self._minutes = minutes
-        self._faults = faults
-        self._keep = keep
-        self._began = time.monotonic()
-        self._last_told = 0.0
-        self._lock = threading.Lock()
-
-    def more(self) -> bool:
-        """Whether there is to be another round."""
-        self._tell()
-        if self._faults is not None:
-            return self.faults < self._faults
-        return time.monotonic() - self._began < self._minutes * 60
-
-    @property
-    def faults(self) -> int:
-        return sum(run.stage.faults for run in self.runs if run.stage is not None)
-
-    def _tell(self) -> None:
-        with self._lock:
-            if time.monotonic() - self._last_told < 30:
-                return
-            self._last_told = time.monotonic()
-        note(f"{(time.monotonic() - self._began) / 60:.1f} minutes, {self.faults} faults")
+    columns = (
+        "rounds", "faults", "records", "deliveries", "lost", "duplicates", "rewinds", "overlap", "new owner",
+        "its median", "violations",
+    )  # fmt: skip
 
     def perform(self) -> None:
-        note(f"seed {self.seed}")
         self._settle_many()
         self._began = time.monotonic()
         with ExitStack() as stack:
@@ -100,11 +69,6 @@ class Soak:
         self.runs.append(run)
         return run
 
-    def _tell_end(self, run: Run) -> None:
-        note(f"{run.name}: {run.rounds} rounds")
-        if not run.verdict.ok:
-            note(f"{run.name} broke rules; history and logs are in {self._keep / run.name}\n{run.verdict.told()}")
-
     def figures(self) -> dict[str, dict]:
         """By scenario, and all together."""
         figures = {name: _figures([run for run in self.runs if run.scenario.name == name]) for name in SCENARIOS}
@@ -135,39 +99,5 @@ def _figures(runs: list[Run]) -> dict:
     }
 
 
-def table(figures: dict[str, dict]) -> str:
-    """The figures, one scenario a line."""
-    rows = [("scenario", *_COLUMNS)]
-    rows += [(name, *(str(found[column]) for column in _COLUMNS)) for name, found in figures.items()]
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return "\n".join(
-        "  ".join(cell.rjust(width) if n else cell.ljust(width) for n, (cell, width) in enumerate(zip(row, widths)))
-        for row in rows
-    )
-
-
-def note(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def main() -> int:
-    logging.basicConfig(level=logging.CRITICAL)  # what clients say of servers that are killed is no news
-    parser = argparse.ArgumentParser(prog="make soak")
-    parser.add_argument("--seed", type=int, default=None, help="that of a run that is to be done again")
-    parser.add_argument("--minutes", type=float, default=15.0)
-    parser.add_argument("--faults", type=int, default=None, help="go on until there are so many, however long it takes")
-    parser.add_argument("--keep", type=Path, default=Path("build/soak"), help="where to put what broke a rule")
-    args = parser.parse_args()
-    began = time.monotonic()
-    seed = time.time_ns() % 1_000_000 if args.seed is None else args.seed
-    soak = Soak(seed, args.minutes, args.faults, args.keep / str(seed))
-    soak.perform()
-    figures = soak.figures()
-    print(table(figures))
-    print("faults: " + ", ".join(f"{count} x {kind}" for kind, count in figures["all"]["kinds"].items()))
-    print(json.dumps({"seed": seed, "minutes": round((time.monotonic() - began) / 60, 1), **figures}))
-    return 1 if figures["all"]["violations"] else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(soak.main(Soak, "make soak", Path("build/soak")))
