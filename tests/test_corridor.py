@@ -40,6 +40,7 @@ ORDER = """
     producer.dispatcher
     producer.producer
     consumer producer spark
+    mirror
     cli
     demo
 """
