@@ -9,19 +9,23 @@
 Whoever counts takes a registry as an optional argument; ``None`` means :data:`NONE`, which keeps nothing and costs
 nothing worth measuring. Everything here may be used from any thread.
 
-The names are those that a 0.7.2 consumer shows over JMX: the MBean without its ``kafka.`` and the attribute (class
-``kafka.consumer.ConsumerTopicStat``, ``ConsumerStats`` and ``SimpleConsumerStats``), and what stands in an MBean's name
-or is an operation's argument there is a label here. The names after them are ours.
+The names are those that a 0.7.2 consumer and producer show over JMX: the MBean without its ``kafka.`` and the
+attribute (classes ``kafka.consumer.ConsumerTopicStat``, ``ConsumerStats``, ``SimpleConsumerStats``,
+``kafka.producer.SyncProducerStats``, ``kafka.producer.async.AsyncProducerStats``, ``AsyncProducerQueueSizeStats``), and
+what stands in an MBean's name or is an operation's argument there is a label here. Names "not in 0.7" are ours.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Self, TypeVar
 
 __all__ = ["NONE", "Counter", "Gauge", "Metrics", "Sample", "Timer"]
+
+_log = logging.getLogger(__name__)
 
 #: messages and payload bytes handed out, by ``topic``, and of all topics
 MESSAGES = "ConsumerTopicStat.MessagesPerTopic"
@@ -53,7 +57,6 @@ RESETS = "ConsumerStats.OffsetResets"
 PARTITION_ERRORS = "ConsumerStats.PartitionErrors"
 #: not in 0.7: bytes that wait in the queues
 QUEUED_BYTES = "ConsumerStats.QueuedBytes"
-
 
 #: a producer: the time of each produce request until the broker is known to have it (a timer), by ``broker``
 PRODUCE_REQUESTS = "KafkaProducerStats.ProduceRequests"
@@ -170,6 +173,9 @@ class Timer:
         yield Sample("gauge", f"{owner}{what}PerSecond", labels, self.count / age if age else 0.0)
 
 
+#: a name and its labels
+_Place = tuple[str, tuple[tuple[str, str], ...]]
+
 _M = TypeVar("_M", Counter, Gauge, Timer)
 
 
@@ -178,7 +184,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._all: dict[tuple[str, tuple[tuple[str, str], ...]], Counter | Gauge | Timer] = {}
+        self._all: dict[_Place, Counter | Gauge | Timer] = {}
+        self._told_of: set[_Place] = set()
 
     def counter(self, name: str, **labels: object) -> Counter:
         """The counter of this name and these labels; TypeError when there is something else under them."""
@@ -198,11 +205,20 @@ class Metrics:
             self._all.pop((name, _key(labels)), None)
 
     def collect(self) -> list[Sample]:
-        """All figures as they are now, by name and labels."""
+        """All figures as they are now, by name and labels. One whose function raises is left out, and logged once."""
         with self._lock:
             everything = list(self._all.items())
         # outside of the lock: a gauge's function may count something itself
-        return sorted(sample for (name, labels), metric in everything for sample in metric._samples(name, labels))
+        return sorted(sample for place, metric in everything for sample in self._sampled(place, metric))
+
+    def _sampled(self, place: _Place, metric: Counter | Gauge | Timer) -> list[Sample]:
+        try:
+            return list(metric._samples(*place))
+        except Exception:
+            if place not in self._told_of:
+                self._told_of.add(place)
+                _log.exception("the figure %s is left out: its function failed", Sample("gauge", *place, 0).key)
+            return []
 
     def snapshot(self) -> dict[str, float]:
         """All figures as they are now: ``{"name{label=value,…}": number}``."""

@@ -1,4 +1,4 @@
-"""The registry of figures: what counts, what it shows, and that the names are those of 0.7's consumer over JMX."""
+"""The registry of figures: what counts, what it shows, and that the names are those of 0.7's clients over JMX."""
 
 from __future__ import annotations
 
@@ -68,6 +68,19 @@ def test_counting_from_several_threads_loses_nothing():
     assert metrics.snapshot() == {"C": 20_000}
 
 
+def test_a_gauge_that_fails_is_left_out_and_told_once(caplog):
+    metrics = Metrics()
+    metrics.counter("C").inc()
+    metrics.gauge("G", topic="t").set(lambda: 1 / 0)
+    metrics.gauge("H").set(lambda: 2)
+    assert metrics.snapshot() == metrics.snapshot() == {"C": 1, "H": 2}
+    [told] = caplog.records
+    assert "G{topic=t} is left out" in told.message
+    assert "ZeroDivisionError" in caplog.text
+    metrics.gauge("G", topic="t").set(3)
+    assert metrics.snapshot()["G{topic=t}"] == 3
+
+
 def test_who_wants_no_figures_gets_none():
     NONE.counter("C", topic="a").inc()
     NONE.gauge("G").set(1)
@@ -88,3 +101,18 @@ def test_every_figure_of_the_recorded_consumer_has_its_name(golden):
             attributes = [attribute["name"] for attribute in bean["attributes"]]
             attributes += [operation.partition("(")[0].removeprefix("get") for operation in bean["operations"]]
             assert {f"{kind}.{attribute}" for attribute in attributes} <= shown
+
+
+def test_every_figure_of_the_recorded_producer_has_its_name(golden):
+    metrics = Metrics()
+    metrics.timer(names.PRODUCE_REQUESTS, broker=0)
+    metrics.counter(names.ASYNC_EVENTS)
+    metrics.counter(names.ASYNC_DROPPED)
+    metrics.gauge(names.ASYNC_QUEUE_SIZE).set(0)
+    shown = {sample.name for sample in metrics.collect()}
+    seen = set()
+    for bean in json.loads(golden.bytes("mbeans.json"))["producer"]:
+        kind = bean["object_name"].partition("type=")[2].removeprefix("kafka.").split("-")[0]  # a queue has a number
+        if "Producer" in kind:
+            seen |= {f"{kind}.{attribute['name']}" for attribute in bean["attributes"]}
+    assert len(seen) == 7 and seen <= shown

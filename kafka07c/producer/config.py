@@ -94,7 +94,7 @@ class ProducerConfig:
     )
     zookeeper_retries: int = setting(
         "zk.read.num.retries", 3, "tries", integer(0),
-        about="accepted, without effect: what ZooKeeper has is followed, not read again after errors",
+        about="while no broker is there, or ZooKeeper is out of touch, `send` looks again so often before it raises",
     )
 
     mode: str = setting(

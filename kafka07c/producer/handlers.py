@@ -148,15 +148,20 @@ class Hook:
 
     def _checked(self, name: str, value: Any, shown: str) -> Any:
         if isinstance(value, type):
-            try:
-                value = value()
-            except TypeError as error:
-                raise ValueError(f"{name}: the class {shown} cannot be made without arguments: {error}") from error
+            value = self._made(name, value, shown)
         missing = [method for method in self.methods if not callable(getattr(value, method, None))]
         if missing or not (self.methods or callable(value)):
             lacks = f"; it lacks {', '.join(missing)}" if missing else ""
             raise ValueError(f"{name} must be {self.shape}, but is {shown}{lacks}")
         return value
+
+    def _made(self, name: str, kind: type, shown: str) -> Any:
+        try:
+            made = kind()
+        except TypeError as error:
+            raise ValueError(f"{name}: the class {shown} cannot be made without arguments: {error}") from error
+        # such as encoder=bytes: to call it is to make one
+        return made if self.methods or callable(made) else kind
 
 
 def _methods(base: type) -> tuple[str, ...]:

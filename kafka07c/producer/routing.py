@@ -227,7 +227,7 @@ def _indices(partitioner: Partitioner, keys: Sequence[Any], count: int) -> NDArr
     if isinstance(partitioner, SharedPartitioner):
         indices = partitioner.of_keys(keys, count)
         for index in (indices.min(initial=0), indices.max(initial=0)):
-            _index(index, count)
+            _index(int(index), count)
         return indices
     return numpy.fromiter((_index(partitioner(key, count), count) for key in keys), numpy.int64, len(keys))
 
