@@ -95,21 +95,24 @@ class Cluster:
             if self._watch is not None:
                 return self._watch.snapshot
             if self._taken is None:
-                self._take()
-            return self._watch.snapshot if self._watch is not None else self._taken
+                return self._take()
+            return self._taken
 
-    def _take(self) -> None:
+    def _take(self) -> zk.Snapshot:
         if self._listed is not None:
             self._taken = zk.Snapshot({address.id: (address.host, address.port) for address in self._listed.values()})
-        elif self._live:
+            return self._taken
+        assert self.zookeeper is not None  # there is one of the two
+        if self._live:
             self._watch = BrokerWatch(
                 self.zookeeper, self._on_change, timeout=self._timeout, session_timeout=self._session_timeout
             ).start()
-        else:
-            with zk.session(self.zookeeper, self._timeout) as client:
-                self._taken = zk.read_snapshot(client, self._timeout)
-            for error in self._taken.errors.values():
-                _log.warning("%s", error)
+            return self._watch.snapshot
+        with zk.session(self.zookeeper, self._timeout) as client:
+            self._taken = zk.read_snapshot(client, self._timeout)
+        for error in self._taken.errors.values():
+            _log.warning("%s", error)
+        return self._taken
 
     @property
     def brokers(self) -> dict[int, BrokerAddress]:
@@ -167,7 +170,7 @@ class Cluster:
         with self.connect(broker) as consumer:
             return probe_partitions(consumer, topic)
 
-    def connect(self, broker: int, **options) -> SimpleConsumer:
+    def connect(self, broker: int, **options: Any) -> SimpleConsumer:
         """A new :class:`~kafka07c.simple.SimpleConsumer` for the broker; ``options`` are its own. Close it."""
         address = self.address(broker)
         return SimpleConsumer(address.host, address.port, broker=broker, **options)
@@ -188,7 +191,7 @@ class Cluster:
     def __enter__(self) -> Cluster:
         return self
 
-    def __exit__(self, *exc_info) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
 

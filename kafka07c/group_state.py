@@ -6,9 +6,9 @@ after the other, so a group that is just rebalancing may look as it never was.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kafka07c.assignment import assign
 from kafka07c.errors import GroupError
@@ -66,7 +66,7 @@ class GroupState:
 
     def expected_owners(self) -> dict[TopicPartition, str]:
         """The thread that each partition belongs to, as all members work it out."""
-        expected = {}
+        expected: dict[TopicPartition, str] = {}
         for topic, threads in self._threads().items():
             by_name = {tp.name: tp for tp in self.partitions(topic)}
             for thread, names in assign(by_name, threads).items():
@@ -118,8 +118,8 @@ def read_group(zookeeper: str | Access, name: str, timeout: float = CONNECT_TIME
         return _read(client, name, read_snapshot(client, timeout))
 
 
-def _read(client, name: str, cluster: Snapshot) -> GroupState:
-    owners: Mapping = read_owners(client, name)
+def _read(client: Any, name: str, cluster: Snapshot) -> GroupState:
+    owners = read_owners(client, name)
     return GroupState(
         name,
         read_members(client, name),

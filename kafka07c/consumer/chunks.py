@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol
@@ -213,7 +213,7 @@ class ChunkQueue:
             hungry = self._take_hungry()
         _wake(hungry)
 
-    def _discard(self, gone) -> list[_Entry]:
+    def _discard(self, gone: Callable[[_Entry], bool]) -> list[_Entry]:
         with self._changed:
             discarded = [entry for entry in self._entries if gone(entry)]
             if discarded:

@@ -261,12 +261,13 @@ class Commits:
                 ours = self._holdings.assigned.items()
                 known = {tp: each for tp, each in ours if each.progress.committed is not None}
             found = self._offsets.committed(known) if known else {}
-            changed = {}
+            changed: dict[Assigned, Position] = {}
             for tp, assigned in known.items():
-                if found[tp] is not None and found[tp].offset in self._tried.get(tp, ()):
-                    assigned.progress.committed = found[tp]  # it was we; to write what was before would be a step back
-                elif found[tp] is None or found[tp].offset != assigned.progress.committed.offset:
-                    changed[assigned] = assigned.progress.committed
+                before, now = assigned.progress.committed, found[tp]
+                if now is not None and now.offset in self._tried.get(tp, ()):
+                    assigned.progress.committed = now  # it was we; to write what was before would be a step back
+                elif before is not None and (now is None or now.offset != before.offset):
+                    changed[assigned] = before
             # It is refused, for the offset has another version by now; that is how the new one is learnt.
             self._write_quietly(changed, by_hand=False)
 
@@ -276,24 +277,26 @@ class Commits:
     def _offsets(self) -> GroupMember | OffsetStore:
         if self.member is not None:
             return self.member
-        self._check_group()
+        zookeeper, group = self._check_group()
         with self._holdings.lock:
             if self._closed:  # nobody would close another session
-                raise GroupError(f"group {self._config.group}: the consumer is closed")
+                raise GroupError(f"group {group}: the consumer is closed")
             if self._store is None:
                 self._store = OffsetStore(
-                    self._zookeeper,
-                    self._config.group,
+                    zookeeper,
+                    group,
                     session_timeout=self._config.zookeeper_session,
                     connect_timeout=self._config.zookeeper_connect,
                 )
             return self._store
 
-    def _check_group(self) -> None:
+    def _check_group(self) -> tuple[str | Access, str]:
+        """ZooKeeper and the group's name; GroupError when there is none of the one or the other."""
         if self._config.group is None:
             raise GroupError("there is no group to commit for: give the consumer a group")
         if self._zookeeper is None:
             raise GroupError("a group's offsets are in ZooKeeper: give the consumer zookeeper=")
+        return self._zookeeper, self._config.group
 
     def _write_quietly(self, todo: Mapping[Assigned, Position], *, by_hand: bool) -> None:
         try:
@@ -336,11 +339,12 @@ class Commits:
             for assigned in todo:
                 tp = assigned.tp
                 if tp in moved and self._holdings.assigned.get(tp) is assigned:
-                    where = "as autooffset.reset says" if moved[tp] is None else f"at offset {moved[tp].offset}"
+                    now = moved[tp]
+                    where = "as autooffset.reset says" if now is None else f"at offset {now.offset}"
                     self._log.warning("somebody else changed the offset: goes on %s", where, extra={"tp": tp})
-                    self._restart(assigned, moved[tp])
+                    self._restart(assigned, now)
                     self._tried.pop(tp, None)
-                    assigned.progress.committed = moved[tp]
+                    assigned.progress.committed = now
 
 
 def _to_write(position_of: PositionOf, among: Iterable[Assigned]) -> dict[Assigned, Position]:

@@ -167,7 +167,7 @@ class ConsumerConfig:
         return self.max_queued_bytes or self.queued_chunks * self.fetch_bytes
 
 
-def _spelt_both_ways(settings: dict[str, Field]) -> dict[str, Field]:
+def _spelt_both_ways(settings: dict[str, Field[Any]]) -> dict[str, Field[Any]]:
     """The field names are names too, so that options are keywords in Python."""
     return {each.name: each for each in settings.values()} | settings
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, overload
 
 from kafka07c._views import Message, MessageSet
 from kafka07c.cluster import Cluster
+from kafka07c.consumer.chunks import ChunkQueue
 from kafka07c.consumer.config import ConsumerConfig
 from kafka07c.consumer.reader import Events, Reader
 from kafka07c.consumer.streams import MessageStream
@@ -354,7 +355,7 @@ class Consumer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *exc_info) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *exc_info: object) -> None:
         self._close(commit=kind is None)
 
     # How it begins
@@ -385,7 +386,12 @@ class Consumer:
     def _new_streams(self, count: int) -> list[MessageStream]:
         return [MessageStream(self._reader) for _ in range(count)]
 
-    def _open_streams(self, streams: list[MessageStream], subscription: Subscription, queue_of: Callable) -> None:
+    def _open_streams(
+        self,
+        streams: list[MessageStream],
+        subscription: Subscription,
+        queue_of: Callable[[TopicPartition, int], ChunkQueue],
+    ) -> None:
         self._check_open()
         if self._started or self._subscription is not None or self._streams:
             raise RuntimeError("the consumer reads something already: make another one for other streams")
@@ -400,6 +406,12 @@ class Consumer:
             raise RuntimeError("the consumer is closed")
 
 
+@overload
+def _position(where: int | Position) -> Position: ...
+@overload
+def _position(where: None) -> None: ...
+@overload
+def _position(where: int | Position | None) -> Position | None: ...
 def _position(where: int | Position | None) -> Position | None:
     if where is None or isinstance(where, Position):
         position = where

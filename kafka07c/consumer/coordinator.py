@@ -163,7 +163,7 @@ class GroupMember:
         self._patience = config.rebalance_retries * self._backoff
         self._state = State.NEW
         self._events: SimpleQueue[tuple[Event, str]] = SimpleQueue()
-        self._nodes: GroupNodes | None = None
+        self._connected: GroupNodes | None = None  # by start()
         self._thread: threading.Thread | None = None
         self._lock = threading.RLock()  # for _owned and for committing: nobody commits what is being forgotten
         self._owned: dict[TopicPartition, _Owned] = {}
@@ -193,7 +193,7 @@ class GroupMember:
 
     def start(self) -> GroupMember:
         """Connect, and join the group in the background. ZooKeeperError when ZooKeeper cannot be reached."""
-        self._nodes = GroupNodes(
+        self._connected = GroupNodes(
             self._zookeeper, self.group, self.member_id,
             session_timeout=self._config.zookeeper_session, connect_timeout=self._config.zookeeper_connect,
             on_state=self._on_state, on_change=self._on_change,
@@ -218,7 +218,7 @@ class GroupMember:
     def __enter__(self) -> GroupMember:
         return self.start()
 
-    def __exit__(self, *exc_info) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def commit(self, positions: Mapping[TopicPartition, Position], generation: int | None = None) -> None:
@@ -246,10 +246,15 @@ class GroupMember:
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Position | None]:
         """The committed positions of any partitions, ours or not. ZooKeeperError when they cannot be read."""
-        if self._nodes is None:
-            raise GroupError(f"group {self.group}: the member has not been started")
+        nodes = self._nodes
         with self._lock:
-            return self._nodes.committed(partitions)
+            return nodes.committed(partitions)
+
+    @property
+    def _nodes(self) -> GroupNodes:
+        if self._connected is None:
+            raise GroupError(f"group {self.group}: the member has not been started")
+        return self._connected
 
     # On kazoo's threads: nothing but putting events into the queue
 
@@ -317,7 +322,7 @@ class GroupMember:
                          exc_info=None if isinstance(error, KafkaError) else error)  # fmt: skip
         self._tell(self._listener.on_failed, error)
 
-    def _tell(self, method, *arguments) -> None:
+    def _tell(self, method: Callable[..., object], *arguments: object) -> None:
         try:
             method(*arguments)
         except Exception:  # the listener's fault, which must not end the thread

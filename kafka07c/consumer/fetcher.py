@@ -43,6 +43,7 @@ from kafka07c.errors import (
     MessageTooLargeError,
     NoOffsetError,
     OffsetOutOfRangeError,
+    PlacedError,
     ProtocolError,
 )
 from kafka07c.metrics import Metrics
@@ -167,7 +168,7 @@ class Fetchers:
         config: FetchSettings,
         on_reset: Callable[[TopicPartition, Position, int], None] | None = None,
         metrics: Metrics | None = None,
-        log: logging.Logger | logging.LoggerAdapter = _log,
+        log: logging.Logger | logging.LoggerAdapter[logging.Logger] = _log,
     ):
         for name in ("fetch_bytes", "max_fetch_bytes"):
             if not _MIN_FETCH_BYTES <= getattr(config, name) <= _MAX_FETCH_BYTES:
@@ -317,7 +318,7 @@ class _BrokerFetcher:
         config: FetchSettings,
         on_reset: Callable[[TopicPartition, Position, int], None] | None,
         metrics: Metrics,
-        log: logging.Logger | logging.LoggerAdapter,
+        log: logging.Logger | logging.LoggerAdapter[logging.Logger],
     ):
         self.partitions = 0  # how many are fetched from here; for Fetchers to count
         self._broker = broker
@@ -399,7 +400,7 @@ class _BrokerFetcher:
                 self._sleep()
                 continue
             sent = self._in_flight[0]
-            parts = self._consumer.receive_multifetch()
+            parts = self._connection.receive_multifetch()
             self._fetch_time.observe(monotonic() - sent.at)
             self._answered = True
             self._look_ahead(sent, parts)
@@ -407,6 +408,11 @@ class _BrokerFetcher:
             self._deal(sent, parts)
             self._in_flight.popleft()
             self._release(sent)
+
+    @property
+    def _connection(self) -> SimpleConsumer:
+        assert self._consumer is not None  # the thread itself makes it, and hangs up
+        return self._consumer
 
     def _connect(self) -> SimpleConsumer:
         address = self._address(self._broker)
@@ -477,7 +483,7 @@ class _BrokerFetcher:
             if not requests:
                 self._in_flight.pop()
                 return
-            self._consumer.send_multifetch(requests, max_message_bytes=self._config.max_fetch_bytes)
+            self._connection.send_multifetch(requests, max_message_bytes=self._config.max_fetch_bytes)
 
     def _choose(self, sent: _Sent, *, is_first: bool) -> list[FetchRequest]:
         """Put together a request: from each queue with room in turn, the partition that has waited longest."""
@@ -577,7 +583,7 @@ class _BrokerFetcher:
         if partition.position is None:
             return self._reset(partition)
         if isinstance(error, (CorruptMessageError, MessageTooLargeError)):
-            return self._damaged(partition, messages)
+            return self._damaged(partition, messages, error)
         return self._good(partition, part, messages)
 
     def _good(self, partition: _Partition, part: FetchedPart, messages: MessageSet) -> float:
@@ -604,7 +610,7 @@ class _BrokerFetcher:
             position = Position(following)
         partition.queue.put(partition, chunk, position, stop=stop)
 
-    def _empty(self, partition: _Partition, error: KafkaError | None = None) -> MessageSet:
+    def _empty(self, partition: _Partition, error: PlacedError | None = None) -> MessageSet:
         offset = 0 if partition.position is None else max(partition.position.offset, 0)
         return MessageSet(b"", offset, **partition.tp._asdict()).with_error(error)
 
@@ -620,7 +626,7 @@ class _BrokerFetcher:
             self._stop_partition(partition, self._empty(partition, NoOffsetError(reason, **partition.place)))
             return 0.0
         time = EARLIEST if self._config.offset_reset == "earliest" else LATEST
-        found = self._consumer.get_offsets_before(partition.tp.topic, partition.tp.partition, time, 1)
+        found = self._connection.get_offsets_before(partition.tp.topic, partition.tp.partition, time, 1)
         if not found or found[0] < 0:
             raise ProtocolError(f"{partition.tp}: the broker says that its log begins or ends at {found}")
         position = Position(found[0])
@@ -647,20 +653,22 @@ class _BrokerFetcher:
                 self._put(partition, messages, None, error=messages.error)
         return _pause(partition.failures)
 
-    def _damaged(self, partition: _Partition, messages: MessageSet) -> float:
-        error = messages.error
+    def _damaged(
+        self, partition: _Partition, messages: MessageSet, error: CorruptMessageError | MessageTooLargeError
+    ) -> float:
         if self._config.on_corrupt != "skip":
             self._log.error("%s: stopped", error)
             self._stop_partition(partition, messages)
             return 0.0
-        following = self._behind(partition.tp, error)
+        begin = messages.next_offset if error.offset is None else error.offset
+        following = self._behind(partition.tp, error, begin)
         if following is None:
             # the log ended here a moment ago: what follows will tell
             partition.failures += 1
             return _pause(partition.failures)
         partition.failures = 0
         self._log.error("%s; skipped to %d", error, following)
-        self._put(partition, messages.good(), following, error=error, skipped=(error.offset, following))
+        self._put(partition, messages.good(), following, error=error, skipped=(begin, following))
         return 0.0
 
     def _stop_partition(self, partition: _Partition, messages: MessageSet) -> None:
@@ -670,30 +678,31 @@ class _BrokerFetcher:
         following = messages.next_offset if messages.valid_bytes else None
         self._put(partition, messages, following, stop=True, error=error)
 
-    def _behind(self, tp: TopicPartition, error: CorruptMessageError | MessageTooLargeError) -> int | None:
-        """Where to go on behind a bad entry: at its end where that is believed, else at the next segment.
+    def _behind(self, tp: TopicPartition, error: CorruptMessageError | MessageTooLargeError, begin: int) -> int | None:
+        """Where to go on behind a bad entry at ``begin``: at its end where that is believed, else at the next segment.
 
         In the last segment that is the end of what is flushed. Never at bytes that were found by searching.
         """
-        starts = self._consumer.get_offsets_before(tp.topic, tp.partition, LATEST, limits.MAX_SEGMENTS)
-        boundary = min((offset for offset in starts if offset > error.offset), default=None)
+        starts = self._connection.get_offsets_before(tp.topic, tp.partition, LATEST, limits.MAX_SEGMENTS)
+        boundary = min((offset for offset in starts if offset > begin), default=None)
         if isinstance(error, MessageTooLargeError) and boundary is not None:
-            return self._behind_large(tp, error, boundary)
+            return self._behind_large(tp, error, begin, boundary)
         believed = error.next_offset if isinstance(error, CorruptMessageError) else None
         return boundary if believed is None else believed
 
-    def _behind_large(self, tp: TopicPartition, error: MessageTooLargeError, boundary: int) -> int:
+    def _behind_large(self, tp: TopicPartition, error: MessageTooLargeError, offset: int, boundary: int) -> int:
         """The end of an entry above the cap, or of several in a row, if a good one follows; else ``boundary``.
 
         No entry goes across that: it is where the next segment begins.
         """
-        offset = error.offset
         for _ in range(_MAX_TOO_LARGE):
+            if error.size is None:
+                return boundary
             offset += 4 + error.size
             if offset >= boundary:
                 return boundary
             try:
-                following = self._consumer.fetch(
+                following = self._connection.fetch(
                     tp.topic,
                     tp.partition,
                     offset,
@@ -724,7 +733,7 @@ def _cut(partitions: Iterable[_Partition]) -> None:
 
 def _pause(failures: int) -> float:
     """Seconds until the next try; all around the same time would be a stampede."""
-    return min(_FIRST_PAUSE * 2 ** min(failures - 1, 10), _LONGEST_PAUSE) * random.uniform(0.5, 1.0)
+    return min(_FIRST_PAUSE * 2.0 ** min(failures - 1, 10), _LONGEST_PAUSE) * random.uniform(0.5, 1.0)
 
 
 def _first_entry_bytes(messages: MessageSet) -> int:

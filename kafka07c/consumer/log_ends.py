@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
+from typing import Any
 
 from kafka07c.cluster import Cluster
 from kafka07c.errors import KafkaError, ProtocolError
@@ -29,7 +30,7 @@ class LogEnds:
         self._seen: dict[TopicPartition, int] = {}
         self._asked: dict[int, float] = {}  # when each broker was
 
-    def ask(self, partitions: Iterable[TopicPartition], when: int, **options) -> dict[TopicPartition, int]:
+    def ask(self, partitions: Iterable[TopicPartition], when: int, **options: Any) -> dict[TopicPartition, int]:
         """The offset at ``when`` (EARLIEST or LATEST) of each partition; ``options`` are the connection's.
 
         BrokerConnectionError when a broker cannot be reached, ProtocolError when it names no offset, ZooKeeperError when

@@ -25,7 +25,7 @@ from kafka07c.consumer.group_log import GroupLog
 from kafka07c.consumer.log_ends import LogEnds
 from kafka07c.errors import GroupError, KafkaError, ZooKeeperError
 from kafka07c.metrics import Metrics
-from kafka07c.names import TopicPartition
+from kafka07c.names import BrokerAddress, TopicPartition
 from kafka07c.positions import Handout, Position, Progress
 from kafka07c.subscription import Subscription
 from kafka07c.zookeeper import Access
@@ -56,6 +56,9 @@ class _Always:
     """The lease of those who own what they read as long as they like."""
 
     may_deliver_until = float("inf")
+
+
+_ALWAYS = _Always()
 
 
 class Reader:
@@ -106,11 +109,11 @@ class Reader:
         if self._zookeeper is None:
             raise GroupError("members of a group meet in ZooKeeper: give the consumer zookeeper=")
         self._queue_of = queue_of
-        self.commits.member = GroupMember(
+        member = self.commits.member = GroupMember(
             self._zookeeper, self.config.group, subscription, config=self.config, listener=self, metrics=self.metrics
         )
         try:
-            self.member.start()
+            member.start()
         except BaseException:
             self.commits.member = None
             raise
@@ -175,17 +178,20 @@ class Reader:
     # The coordinator's thread
 
     def on_assigned(self, partitions: dict[TopicPartition, tuple[int, Position | None]], generation: int) -> None:
+        queue_of = self._queue_of
+        assert queue_of is not None  # join() has set it, before there was a member
         with self._lock:
             new = [
-                self._take_up(tp, self._resumed(tp, position), position, self._queue_of(tp, thread), generation)
+                self._take_up(tp, self._resumed(tp, position), position, queue_of(tp, thread), generation)
                 for tp, (thread, position) in partitions.items()
             ]
             self.commits.ours_again(partitions)
         self.log.info("ours from now on: %s", ", ".join(map(str, partitions)))
-        if self._events.on_assign is None:
+        on_assign = self._events.on_assign
+        if on_assign is None:
             self._begin(new)
         else:
-            self._callbacks.call(self._assign_then_begin, set(partitions), new)
+            self._callbacks.call(self._assign_then_begin, on_assign, set(partitions), new)
 
     def on_revoked(self, partitions: set[TopicPartition], can_commit: bool) -> None:
         deadline = time.monotonic() + REVOKE_SECONDS
@@ -237,9 +243,11 @@ class Reader:
     def on_failed(self, error: Exception) -> None:
         """The member has logged it, once and not with each try, and counts it."""
 
-    def _assign_then_begin(self, partitions: set[TopicPartition], new: list[Assigned]) -> None:
+    def _assign_then_begin(
+        self, on_assign: Callable[[set[TopicPartition]], Any], partitions: set[TopicPartition], new: list[Assigned]
+    ) -> None:
         try:
-            self._events.on_assign(partitions)
+            on_assign(partitions)
         finally:
             self._begin(new)
 
@@ -303,7 +311,7 @@ class Reader:
     @property
     def lease(self) -> GroupMember | _Always:
         """Its ``may_deliver_until`` is the time.monotonic() up to which what is ours certainly is."""
-        return _Always if self.member is None else self.member
+        return _ALWAYS if self.member is None else self.member
 
     @property
     def waiting(self) -> bool:
@@ -448,7 +456,7 @@ class Reader:
         with self._lock:
             return sum(queue.bytes_queued for queue in {assigned.queue for assigned in self._assigned.values()})
 
-    def _address(self, broker: int):
+    def _address(self, broker: int) -> BrokerAddress | None:
         try:
             return self._cluster.address(broker)
         except ZooKeeperError as error:

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-
+from typing import Any
 from kazoo.client import KazooClient
 from kazoo.exceptions import BadArgumentsError, BadVersionError, NodeExistsError, NoNodeError
 from kazoo.interfaces import IAsyncResult
@@ -117,7 +117,7 @@ def _children(client: KazooClient, paths: list[str], timeout: float) -> dict[str
     return {path: sorted(found.get(path, ())) for path in paths}
 
 
-def answers(questions: Mapping[str, IAsyncResult], timeout: float) -> dict:
+def answers(questions: Mapping[str, IAsyncResult], timeout: float) -> dict[str, Any]:
     """What each question got, without those about nodes that are not there."""
     answers = {}
     for path, question in questions.items():
@@ -247,7 +247,7 @@ class BrokerRegistration:
         self._lock = threading.Lock()  # for _topics
         self._wake = threading.Event()
         self._closing = threading.Event()
-        self._client: KazooClient | None = None
+        self._client: Any = None  # a KazooClient from start() on
         self._thread: threading.Thread | None = None
         # Paths and data that are known to be in ZooKeeper, in the session of this id; touched by one thread at a time.
         self._written: dict[str, bytes] = {}
@@ -290,7 +290,7 @@ class BrokerRegistration:
     def __enter__(self) -> BrokerRegistration:
         return self.start()
 
-    def __exit__(self, *exc_info) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def _on_state(self, state: str) -> None:

@@ -208,13 +208,17 @@ def _read_tree(client: KazooClient, root: str) -> dict[TopicPartition, tuple[byt
     return {tp: nodes[path] for tp, path in sorted(found.items()) if path in nodes}
 
 
-def _children(client: KazooClient, paths: Iterable[str], watch: Callable | None = None) -> dict[str, list[str]]:
+#: is told what happened to a node that was read, on a thread of kazoo's
+Watch = Callable[[WatchedEvent], None]
+
+
+def _children(client: KazooClient, paths: Iterable[str], watch: Watch | None = None) -> dict[str, list[str]]:
     answers = _answers({path: client.get_children_async(path, watch) for path in paths})
     return {path: sorted(children) if isinstance(children, list) else [] for path, children in answers.items()}
 
 
 def _read(
-    client: KazooClient, paths: Iterable[str], watch: Callable | None = None
+    client: KazooClient, paths: Iterable[str], watch: Watch | None = None
 ) -> dict[str, tuple[bytes | None, ZnodeStat]]:
     """Data and stat of the nodes that are there."""
     answers = _answers({path: client.get_async(path, watch) for path in paths})
@@ -224,7 +228,7 @@ def _read(
 _EXPECTED = (NoNodeError, NodeExistsError, BadVersionError)
 
 
-def _answers(questions: Mapping[Any, IAsyncResult], expected: tuple[type[Exception], ...] = _EXPECTED) -> dict:
+def _answers(questions: Mapping[Any, IAsyncResult], expected: tuple[type[Exception], ...] = _EXPECTED) -> dict[Any, Any]:
     """What each question that is on its way got: an answer, or one of the ``expected`` errors. Others are raised."""
     answers, deadline = {}, time.monotonic() + CONNECT_TIMEOUT
     for key, question in questions.items():
@@ -255,14 +259,17 @@ def _first_error(answer: Any) -> Any:
     return answer[-1]
 
 
-class _GuardError(KazooException):
+class _GuardError(KazooException):  # type: ignore[misc]  # kazoo has no types
     """A node that has to be ours for a write to be allowed is not there, or is not the one that we know."""
 
 
-def _position(path: str, data: bytes | None, stat: ZnodeStat, inner: bytes | None = None, *_) -> Position | None:
+def _position(
+    path: str, data: bytes | None, stat: ZnodeStat, inner: bytes | None = None, *_: object
+) -> Position | None:
     """The position in an offset node, with the index of our own node if that still belongs to it."""
-    if not _OFFSET.fullmatch(data or b"") or int(data) > _MAX_INT64:
-        _log.error("%s holds %r, which is no offset: taken as if there were none", path, (data or b"")[:80])
+    data = data or b""
+    if not _OFFSET.fullmatch(data) or int(data) > _MAX_INT64:
+        _log.error("%s holds %r, which is no offset: taken as if there were none", path, data[:80])
         return None
     offset = int(data)
     return Position(offset, _inner_index(inner, offset, stat.version))
@@ -279,7 +286,7 @@ def _inner_index(data: bytes | None, offset: int, version: int) -> int:
     return index if type(index) is int and 0 < index < 2**31 else 0
 
 
-def _inner_data(position: Position, version: int) -> bytes:
+def _inner_data(position: Position, version: int | None) -> bytes:
     return json.dumps({"offset": position.offset, "version": version, "index": position.index}).encode()
 
 
@@ -338,7 +345,7 @@ class _Offsets:
 
         From then on nobody can write who knew the version before.
         """
-        todo, taken = set(partitions), {}
+        todo, taken = set(partitions), dict[TopicPartition, Position | None]()
         for _ in range(_TRIES):
             nodes, positions = self._look_up(todo)
             self._known |= nodes
@@ -540,7 +547,7 @@ class OffsetStore:
     def __enter__(self) -> OffsetStore:
         return self
 
-    def __exit__(self, *exc_info) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
 
@@ -621,7 +628,7 @@ class GroupNodes:
                 elif not isinstance(found, NoNodeError):
                     held, stat = found
                     if stat.ephemeralOwner != self.session:
-                        return stat.ephemeralOwner
+                        return int(stat.ephemeralOwner)
                     if held != data:
                         _answers({0: self._client.set_async(path, data)})
                     return None
@@ -736,7 +743,8 @@ class GroupNodes:
         if owner.thread == thread:
             return owner.version
         path = self.paths.owner(tp)
-        return self._client.set_async(path, thread.encode(), owner.version).get(timeout=CONNECT_TIMEOUT).version
+        stat = self._client.set_async(path, thread.encode(), owner.version).get(timeout=CONNECT_TIMEOUT)
+        return int(stat.version)
 
     def release(self, partitions: Iterable[TopicPartition]) -> None:
         """Delete the owner nodes of those partitions that are ours; others' stay."""

@@ -97,7 +97,7 @@ class BrokerWatch:
     def __enter__(self) -> BrokerWatch:
         return self.start()
 
-    def __exit__(self, *exc_info) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     # in kazoo's threads
