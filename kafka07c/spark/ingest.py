@@ -80,10 +80,10 @@ def ingest(
             stage = output.stage()
             with _session(spark, master) as session, _reporting(stage, sum(range.size for range in ranges), progress):
                 started = time.perf_counter()
-                results = _run(session, source, ranges, stage, on_corrupt, compression)
+                results = run_tasks(session, source, ranges, stage, on_corrupt, compression)
                 reading_seconds = time.perf_counter() - started
             for plan in plans:
-                _assemble(plan, results, stage.name)
+                assemble(plan, results, stage.name)
             runs = [plan.report.to_run() for plan in plans if plan.report.end > plan.report.start]
             if runs:
                 manifest = output.commit(stage, source.name, on_corrupt, runs).number
@@ -97,12 +97,12 @@ def ingest(
 
 
 @dataclass(slots=True)
-class _Plan:
+class Plan:
     report: PartitionReport
     ranges: list[Range]
 
 
-def _plan(source: Source, partitions: list[TopicPartition], output: Output) -> list[_Plan]:
+def _plan(source: Source, partitions: list[TopicPartition], output: Output) -> list[Plan]:
     """What to read of each partition; also of those that earlier runs read and the source does not list any more."""
     topics = {tp.topic for tp in partitions}
     missing = [tp for tp in output.positions if tp.topic in topics and tp not in set(partitions)]
@@ -111,7 +111,7 @@ def _plan(source: Source, partitions: list[TopicPartition], output: Output) -> l
     for tp in sorted({*partitions, *missing}):
         position = output.positions.get(tp)
         start = position.end if position else 0
-        plan = _Plan(PartitionReport(*tp, start=start, end=start), [])
+        plan = Plan(PartitionReport(*tp, start=start, end=start), [])
         plans.append(plan)
         try:
             if tp in missing:
@@ -120,7 +120,7 @@ def _plan(source: Source, partitions: list[TopicPartition], output: Output) -> l
             if position is None:
                 plan.report.start = plan.report.end = start = earliest
             else:
-                recognized += _check_unchanged(source, tp, position, earliest, latest)
+                recognized += check_unchanged(source, tp, position, earliest, latest)
             plan.ranges = source.split(Range(*tp, start, latest))
         except SourceChangedError:
             raise
@@ -134,7 +134,7 @@ def _plan(source: Source, partitions: list[TopicPartition], output: Output) -> l
     return plans
 
 
-def _check_unchanged(source: Source, tp: TopicPartition, position: Position, earliest: int, latest: int) -> bool:
+def check_unchanged(source: Source, tp: TopicPartition, position: Position, earliest: int, latest: int) -> bool:
     """Compares the last entry read with what is there now; False if there is none to compare.
 
     Raises SourceChangedError: it differs, or the log ends before it, or begins after where the run has to go on.
@@ -186,7 +186,7 @@ def _describe(found: LastEntry | str | None) -> str:
 # --- running ------------------------------------------------------------------------------------------------------
 
 
-def _run(
+def run_tasks(
     spark: SparkSession, source: Source, ranges: list[Range], stage: Path, on_corrupt: str, compression: str
 ) -> dict[Range, RangeResult]:
     """Runs one task per range; results by range. A task that was lost has a result with a failure.
@@ -292,7 +292,7 @@ def _reporting(stage: Path, total: int, progress: Callable[[int, int], None] | N
 # --- putting together ---------------------------------------------------------------------------------------------
 
 
-def _assemble(plan: _Plan, results: dict[Range, RangeResult], stage: str) -> None:
+def assemble(plan: Plan, results: dict[Range, RangeResult], stage: str) -> None:
     """Takes the results of a partition's ranges into its report, in order, up to the first that does not fit."""
     report = plan.report
     for range in plan.ranges:

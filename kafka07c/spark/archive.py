@@ -1,0 +1,219 @@
+"""``archive()``: a stream of topics into an output folder of Parquet files, exactly once.
+
+The stream carries ranges only: which offsets of which partition a batch is to have. For each batch tasks read their
+ranges and write Parquet themselves, as those of a batch ingest do (see ``writer``), and the driver commits them with
+one manifest (see ``manifest``). A partition goes on where the manifests end, whatever Spark's checkpoint says: a batch
+that is run again after a crash finds there what it has done already, and does the rest.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, InputPartition
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+from kafka07c.errors import CorruptMessageError
+from kafka07c.names import TopicPartition
+from kafka07c.ranges import Range, Source
+from kafka07c.spark import ingest, options
+from kafka07c.spark.manifest import STATE, Output
+from kafka07c.spark.planning import split
+from kafka07c.spark.reader import shortly
+from kafka07c.spark.report import PartitionReport
+from kafka07c.spark.stream import Kafka07StreamReader, offsets_from_json
+from kafka07c.spark.writer import COMPRESSIONS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+__all__ = ["Kafka07RangesSource", "archive"]
+
+_log = logging.getLogger(__name__)
+
+_RANGES = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("broker", IntegerType()),
+        StructField("partition", IntegerType()),
+        StructField("start", LongType()),
+        StructField("end", LongType()),
+    ]
+)
+_ARROW_RANGES = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("broker", pa.int32()),
+        ("partition", pa.int32()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+    ]
+)
+
+#: a batch of which something could not be read is tried so often before the query fails, with growing pauses
+_TRIES = 4
+_FIRST_PAUSE = 1.0
+
+
+class Kafka07RangesSource(DataSource):
+    """The ranges of each batch as rows; a partition new to the query comes with an empty one where it begins."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "kafka07-ranges"
+
+    @shortly
+    def schema(self) -> StructType:
+        options.columns(self.options)
+        return _RANGES
+
+    @shortly
+    def streamReader(self, schema: StructType) -> _RangesReader:  # noqa: N802 - Spark's name
+        return _RangesReader(options.parse(self.options, streaming=True))
+
+
+class _RangesReader(Kafka07StreamReader):
+    @shortly
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        before, after = offsets_from_json(start), offsets_from_json(end)
+        rows = [(*tp, min(before.get(tp, offset), offset), offset) for tp, offset in sorted(after.items())]
+        return [InputPartition(rows)] if rows else []
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        columns = zip(*partition.value, strict=True)
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, _ARROW_RANGES, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=_ARROW_RANGES)
+
+
+def archive(
+    read: Mapping[str, str],
+    out: str | os.PathLike[str],
+    *,
+    spark: SparkSession | None = None,
+    trigger: Mapping[str, Any] | None = None,
+    on_corrupt: str = "stop",
+    compression: str = "snappy",
+    checkpoint: str | os.PathLike[str] | None = None,
+    query_name: str | None = None,
+) -> StreamingQuery:
+    """Starts a query that keeps ``out`` up to date with the topics, and gives it back: it is Spark's own.
+
+    ``read``: the options of ``readStream.format("kafka07")``, such as ``{"kafka07.zookeeper": …, "subscribe": …}``;
+    it begins at the earliest offset unless they say otherwise, and where ``out`` ends if that holds something already.
+    ``trigger``: arguments of Spark's ``trigger``, ``{"processingTime": "1 minute"}`` or ``{"availableNow": True}``, say
+    (none: one batch after the other). ``on_corrupt``, ``compression``: as for `ingest`. ``checkpoint``: Spark's
+    checkpoint, inside ``out`` unless given; only with it do ``maxBytesPerTrigger`` and the like go on where they were.
+
+    Each message is in the files exactly once, whatever process is killed when. A batch that cannot be read to its end
+    is tried a few times; then what there is is committed and the query fails; started again it goes on from there.
+
+    Raises ManifestError (``out`` is locked, or holds something else), SourceChangedError (it was read from another
+    source), ValueError (OptionError among them) for wrong arguments. ``out`` stays locked while the query is active.
+    """
+    if compression not in COMPRESSIONS:
+        raise ValueError(f"compression is one of {', '.join(COMPRESSIONS)}, not {compression!r}")
+    if on_corrupt not in ("stop", "skip"):
+        raise ValueError(f"on_corrupt is stop or skip, not {on_corrupt!r}")
+    read = {"startingOffsets": "earliest"} | dict(read)
+    source = options.parse(read, streaming=True).open_source(live=True)
+    if spark is None:
+        import kafka07c.spark
+
+        spark = kafka07c.spark.session(app="kafka07c archive")
+    spark.dataSource.register(Kafka07RangesSource)
+    output = Output(out)
+    try:
+        batches = _Batches(spark, source, output, on_corrupt, compression)
+        checkpoint = checkpoint or Path(out).absolute() / STATE / "checkpoint"
+        writer = (
+            spark.readStream.format("kafka07-ranges")
+            .options(**read)
+            .load()
+            .writeStream.foreachBatch(batches.take)
+            .option("checkpointLocation", str(checkpoint))
+        )
+        if query_name is not None:
+            writer = writer.queryName(query_name)
+        query = (writer.trigger(**trigger) if trigger else writer).start()
+    except BaseException:
+        output.close()
+        source.close()
+        raise
+    threading.Thread(target=_close_behind, args=(query, output, source), name="kafka07c-archive", daemon=True).start()
+    return query
+
+
+def _close_behind(query: StreamingQuery, output: Output, source: Source) -> None:
+    try:
+        query.awaitTermination()
+    except Exception:
+        pass  # whoever waits for the query is told
+    finally:
+        output.close()
+        source.close()
+
+
+class _Batches:
+    """Takes one batch after the other into the output."""
+
+    def __init__(self, spark: SparkSession, source: Source, output: Output, on_corrupt: str, compression: str):
+        self._spark = spark
+        self._source = source
+        self._output = output
+        self._on_corrupt = on_corrupt
+        self._compression = compression
+        self._checked: set[TopicPartition] = set()
+
+    def take(self, frame: DataFrame, batch_id: int) -> None:
+        """One batch: what ``frame`` names and the manifests do not have yet."""
+        wanted = [Range(row.topic, row.broker, row.partition, row.start, row.end) for row in frame.collect()]
+        pause = _FIRST_PAUSE
+        for tries_left in reversed(range(_TRIES)):
+            failures = self._try(wanted)
+            corrupt = next((failure for failure in failures if isinstance(failure, CorruptMessageError)), None)
+            if corrupt is not None or (failures and not tries_left):
+                raise corrupt or failures[0]
+            if not failures:
+                return
+            _log.warning("batch %d: %s; trying again in %.0f s", batch_id, failures[0], pause)
+            time.sleep(pause)
+            pause *= 2
+
+    def _try(self, wanted: list[Range]) -> list[Exception]:
+        """Reads what is not there yet, and commits what of it fits; why the rest does not."""
+        plans = [plan for each in wanted if (plan := self._plan(each)) is not None]
+        ranges = [range for plan in plans for range in plan.ranges]
+        stage = self._output.stage()
+        results = (
+            ingest.run_tasks(self._spark, self._source, ranges, stage, self._on_corrupt, self._compression)
+            if ranges
+            else {}
+        )
+        for plan in plans:
+            ingest.assemble(plan, results, stage.name)
+        new = [p.report for p in plans if p.report.end > p.report.start or p.report.tp not in self._output.positions]
+        if new:
+            runs = [report.to_run() for report in new]
+            self._output.commit(stage, self._source.name, self._on_corrupt, runs)
+        else:
+            self._output.discard(stage)
+        return [plan.report.failure for plan in plans if plan.report.failure is not None]
+
+    def _plan(self, wanted: Range) -> ingest.Plan | None:
+        position = self._output.positions.get(wanted.tp)
+        start = wanted.start if position is None else position.end
+        if position is not None and wanted.tp not in self._checked:
+            ingest.check_unchanged(self._source, wanted.tp, position, *self._source.bounds(wanted.tp))
+        self._checked.add(wanted.tp)
+        if position is not None and wanted.end <= start:
+            return None
+        report = PartitionReport(*wanted.tp, start=start, end=start)
+        return ingest.Plan(report, split(self._source, [Range(*wanted.tp, start, max(start, wanted.end))]))

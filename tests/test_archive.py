@@ -1,0 +1,125 @@
+"""archive(): streams into an output folder, exactly once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+from pyspark.errors import StreamingQueryException
+
+import kafka07c.spark
+from kafka07c._build import build_message_set
+from kafka07c.errors import ManifestError
+from kafka07c.ranges import open_source
+from kafka07c.segments import Log
+from kafka07c.spark.archive import archive
+from kafka07c.spark.ingest import ingest
+from kafka07c.spark.manifest import Output
+
+pytestmark = pytest.mark.spark
+
+NOW = {"availableNow": True}
+
+
+@pytest.fixture(scope="module")
+def spark():
+    spark = kafka07c.spark.session(app="tests of archive", master="local[2]")
+    yield spark
+    spark.stop()
+
+
+def append(tmp_path: Path, first: int, count: int, name: str = "clicks-0") -> None:
+    with Log(tmp_path / "logs" / name, writable=True) as log:
+        for start in range(first, first + count, 100):
+            log.append(build_message_set([b"%08d" % number for number in range(start, start + 100)]))
+
+
+def values(out: Path) -> list[int]:
+    return sorted(map(int, ds.dataset(out, format="parquet").to_table(columns=["value"])["value"].to_pylist()))
+
+
+@pytest.fixture
+def run(spark, tmp_path):
+    def run(out: Path = tmp_path / "out", **options) -> None:
+        read = {"kafka07.logs": f"0:{tmp_path / 'logs'}", "subscribe": "clicks"} | options
+        query = archive(read, out, spark=spark, trigger=NOW)
+        try:
+            query.awaitTermination()
+        finally:
+            wait_until_free(out)
+
+    return run
+
+
+def wait_until_free(out: Path) -> None:
+    """The lock is given back by a thread that waits for the query's end."""
+    while True:
+        try:
+            Output(out).close()
+            return
+        except ManifestError:
+            pass
+
+
+def manifests(out: Path) -> int:
+    return len(list((out / "_kafka07c" / "manifests").iterdir()))
+
+
+def test_batches_are_commits_and_runs_go_on(run, tmp_path):
+    out = tmp_path / "out"
+    append(tmp_path, 0, 10_000)
+    append(tmp_path, 10_000, 5_000, "clicks-1")
+    run(maxBytesPerTrigger="100k")
+    assert values(out) == list(range(15_000))
+    assert manifests(out) == 1 + 3  # where the partitions begin, and three batches
+    append(tmp_path, 15_000, 1_000)
+    append(tmp_path, 16_000, 1_000, "clicks-2")
+    run()
+    run()
+    assert values(out) == list(range(17_000))
+
+
+def test_the_manifests_count_whatever_the_checkpoint_says(run, tmp_path):
+    """As after a crash between commit and checkpoint: Spark runs the batch again."""
+    out = tmp_path / "out"
+    append(tmp_path, 0, 1_000)
+    run()
+    checkpoint = out / "_kafka07c" / "checkpoint"
+    for folder in ("offsets", "commits"):
+        latest = max((checkpoint / folder).glob("[0-9]*"), key=lambda path: int(path.name))
+        if folder == "commits":
+            latest.unlink()
+            (checkpoint / folder / f".{latest.name}.crc").unlink()
+    append(tmp_path, 1_000, 1_000)
+    run()
+    assert values(out) == list(range(2_000))
+
+
+def test_a_folder_that_batch_ingest_has_begun(run, tmp_path):
+    append(tmp_path, 0, 1_000)
+    with open_source(logs=f"0:{tmp_path / 'logs'}") as source:
+        ingest(source, ["clicks"], tmp_path / "out")
+    append(tmp_path, 1_000, 1_000)
+    run()
+    assert values(tmp_path / "out") == list(range(2_000))
+
+
+def test_corruption_stops_the_query_after_what_comes_before(run, tmp_path):
+    append(tmp_path, 0, 1_000)
+    [segment] = (tmp_path / "logs" / "clicks-0").iterdir()
+    data = bytearray(segment.read_bytes())
+    data[18 * 500 + 12] ^= 1
+    segment.write_bytes(data)
+    with pytest.raises(StreamingQueryException, match="partition 0, offset 9000: corrupt entry"):
+        run()
+    assert values(tmp_path / "out") == list(range(500))
+    with pytest.raises(StreamingQueryException, match="offset 9000"):
+        run()
+    assert values(tmp_path / "out") == list(range(500))
+
+
+def test_one_writer_at_a_time(spark, tmp_path):
+    append(tmp_path, 0, 100)
+    with Output(tmp_path / "out"), pytest.raises(ManifestError, match="is being written by"):
+        archive({"kafka07.logs": f"0:{tmp_path / 'logs'}", "subscribe": "clicks"}, tmp_path / "out", spark=spark)
