@@ -26,6 +26,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from kafka07c.errors import MissingExtraError, ZooKeeperError
 from kafka07c.java import java_command
@@ -75,10 +76,11 @@ if os.getppid() == int(sys.argv[1]):
 """
 
 _spawner_lock = threading.Lock()
-_spawners: dict[int, queue.SimpleQueue] = {}
+_Request = tuple["Future[subprocess.Popen[Any]]", list[str], dict[str, Any]]
+_spawners: dict[int, queue.SimpleQueue[_Request]] = {}
 
 
-def start_process(command: Sequence[str | os.PathLike], **popen_options) -> subprocess.Popen:
+def start_process(command: Sequence[str | os.PathLike[str]], **popen_options: Any) -> subprocess.Popen[Any]:
     """``subprocess.Popen(command, **popen_options)`` of a process that is killed when this one ends, however it ends.
 
     FileNotFoundError when there is no such program. On systems other than Linux it is an ordinary child process.
@@ -86,14 +88,14 @@ def start_process(command: Sequence[str | os.PathLike], **popen_options) -> subp
     program = shutil.which(command[0])
     if program is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(command[0]))
-    arguments = [program, *map(os.fspath, command[1:])]
+    arguments = [os.fspath(program), *(os.fspath(argument) for argument in command[1:])]
     launched = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *arguments]
-    future: Future = Future()
+    future: Future[subprocess.Popen[Any]] = Future()
     _spawner().put((future, launched, popen_options))
     return future.result()
 
 
-def _spawner() -> queue.SimpleQueue:
+def _spawner() -> queue.SimpleQueue[_Request]:
     """Requests to a thread that starts processes and ends only with this process (see ``_LAUNCHER``)."""
     with _spawner_lock:
         requests = _spawners.get(os.getpid())  # a fork has not got its parent's threads
@@ -103,7 +105,7 @@ def _spawner() -> queue.SimpleQueue:
         return requests
 
 
-def _spawn(requests: queue.SimpleQueue) -> None:
+def _spawn(requests: queue.SimpleQueue[_Request]) -> None:
     while True:
         future, command, options = requests.get()
         try:
@@ -120,7 +122,7 @@ class _Node:
     folder: Path
     client_port: int
     quorum_ports: tuple[int, int]
-    process: subprocess.Popen | None = field(default=None)
+    process: subprocess.Popen[Any] | None = field(default=None)
 
     @property
     def configuration(self) -> Path:
@@ -199,7 +201,7 @@ class ZooKeeper:
         for tries_left in reversed(range(_PORT_TRIES)):
             self._folder = Path(tempfile.mkdtemp(prefix="kafka07c-zookeeper-"))
             try:
-                self._nodes = self._configure()
+                self._nodes = self._configure(self._folder)
                 for node in self._nodes:
                     self._launch(node)
                 self._wait_for(self._nodes)
@@ -232,17 +234,17 @@ class ZooKeeper:
     def __enter__(self) -> ZooKeeper:
         return self.start()
 
-    def __exit__(self, *exc_info) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.stop()
 
-    def _configure(self) -> list[_Node]:
+    def _configure(self, folder: Path) -> list[_Node]:
         """Ports, folders and configuration files of all nodes."""
         ports = free_ports(3 * self._count)
         nodes = []
         for number in range(self._count):
             client_port, *quorum_ports = ports[3 * number : 3 * number + 3]
-            nodes.append(_Node(self._folder / str(number), client_port, tuple(quorum_ports)))
-        settings = {
+            nodes.append(_Node(folder / str(number), client_port, (quorum_ports[0], quorum_ports[1])))
+        settings: dict[str, object] = {
             "tickTime": self._tick_ms,
             "maxSessionTimeout": 120 * self._tick_ms,
             "maxClientCnxns": 0,
@@ -276,12 +278,12 @@ class ZooKeeper:
         deadline = time.monotonic() + self._start_timeout
         for node in nodes:
             while not node.mode:
-                if node.process.poll() is not None or time.monotonic() > deadline:
-                    raise self._start_error(node)
+                code = None if node.process is None else node.process.poll()
+                if code is not None or time.monotonic() > deadline:
+                    raise self._start_error(node, code)
                 time.sleep(0.02)
 
-    def _start_error(self, node: _Node) -> ZooKeeperError:
-        code = node.process.poll()
+    def _start_error(self, node: _Node, code: int | None) -> ZooKeeperError:
         how = f"does not serve after {self._start_timeout:g} s" if code is None else f"ended with code {code}"
         log = node.log.read_text(errors="replace")
         kind = _PortTakenError if "java.net.BindException" in log else ZooKeeperError
@@ -292,7 +294,7 @@ class ZooKeeper:
 def _class_path() -> str:
     """The jars of a ZooKeeper server, out of pyspark's."""
     pyspark = importlib.util.find_spec("pyspark")
-    if pyspark is None:
+    if pyspark is None or not pyspark.submodule_search_locations:
         raise MissingExtraError("a ZooKeeper server needs the jars of pyspark: pip install 'kafka07c[spark]'")
     jars = sorted(Path(pyspark.submodule_search_locations[0], "jars").glob("*.jar"))
     found = [next((jar for jar in jars if re.fullmatch(rf"{name}-[0-9.]+.*\.jar", jar.name)), None) for name in _JARS]
