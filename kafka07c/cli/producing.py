@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy
 
@@ -17,49 +17,57 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
-    "CODECS", "add_codec", "add_properties", "add_target", "column_of", "named_partition", "positive", "properties_of", "seconds",
+    "CODECS", "Target", "add_codec", "add_properties", "add_target", "checked_target", "column_of", "named_partition", "positive", "properties_of", "seconds",
     "target_of",
 ]  # fmt: skip
 
 CODECS = ("none", "gzip", "snappy")
 
 
-def add_target(parser: argparse.ArgumentParser, about: str = "cluster, one of") -> None:
-    """The two ways to name a cluster that is written to: ``args.zookeeper`` or ``args.brokers``."""
-    group = parser.add_argument_group(about)
+class Target(TypedDict, total=False):
+    """One of the two: how a cluster is named."""
+
+    zookeeper: str
+    brokers: str
+
+
+def add_target(parser: argparse.ArgumentParser, *, writes: bool = True) -> None:
+    """The two ways to name a live cluster: ``args.zookeeper`` or ``args.brokers``; see `target_of`."""
+    group = parser.add_argument_group("cluster, one of")
     group.add_argument(
         "--zookeeper",
         metavar="HOST:PORT[/CHROOT]",
         help=f"the brokers that this ZooKeeper lists (without either: ${ZOOKEEPER_VARIABLE})",
     )
+    picks = "without -p each batch goes to any of them, which picks the partition. " if writes else ""
     group.add_argument(
         "-b",
         "--brokers",
         metavar="ID:HOST:PORT,…",
-        help="these brokers; without -p each batch goes to any of them, which picks the partition. Without ids, as "
-        "kcat has it (HOST:PORT,…), they are 0, 1, …",
+        help=f"these brokers; {picks}Without ids, as kcat has it (HOST:PORT,…), they are 0, 1, …",
     )
 
 
-def target_of(zookeeper: str | None, brokers: str | None, *, default: bool = True, flags: str = "--zookeeper and -b"
-              ) -> dict[str, str]:  # fmt: skip
-    """``{"zookeeper": …}`` or ``{"brokers": …}``; UsageError unless exactly one is given, or it is malformed.
+def target_of(args: argparse.Namespace) -> Target:
+    """What `add_target` asked for, or $KAFKA07C_ZOOKEEPER; UsageError unless it is exactly one, and well formed."""
+    zookeeper = args.zookeeper
+    if zookeeper is None and args.brokers is None:
+        zookeeper = os.environ.get(ZOOKEEPER_VARIABLE) or None
+    if (zookeeper is None) == (args.brokers is None):
+        raise UsageError(f"give one of --zookeeper and -b (or set {ZOOKEEPER_VARIABLE})")
+    return checked_target(zookeeper, args.brokers)
 
-    ``default``: neither means what $KAFKA07C_ZOOKEEPER says.
-    """
+
+def checked_target(zookeeper: str | None, brokers: str | None) -> Target:
+    """The one that is given; UsageError when it is malformed."""
     from kafka07c.names import parse_brokers
     from kafka07c.zookeeper import parse_hosts
 
-    if zookeeper is None and brokers is None and default:
-        zookeeper = os.environ.get(ZOOKEEPER_VARIABLE) or None
-    if (zookeeper is None) == (brokers is None):
-        raise UsageError(f"give one of {flags}" + (f" (or set {ZOOKEEPER_VARIABLE})" if default else ""))
     try:
         if zookeeper is not None:
             parse_hosts(zookeeper)
             return {"zookeeper": zookeeper}
-        assert brokers is not None
-        brokers = _with_ids(brokers)
+        brokers = _with_ids(brokers or "")
         parse_brokers(brokers)
         return {"brokers": brokers}
     except ValueError as error:
