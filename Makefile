@@ -7,11 +7,11 @@ SOURCES := setup.py src_pyx/preflight.py $(wildcard src_pyx/kafka07c/*.p[yx]? sr
 EXTENSIONS := $(patsubst src_pyx/kafka07c/%.pyx,kafka07c.%,$(wildcard src_pyx/kafka07c/*.pyx))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test types interop soak bench dist setup install clean
+.PHONY: help demo test types interop soak soak-producer bench dist setup install clean
 .DELETE_ON_ERROR:
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 demo: setup ## a whole run: ZooKeeper, two brokers, a million events, Parquet, checked (under 3 minutes)
 	@$(RUN) -m kafka07c.demo
@@ -30,8 +30,11 @@ interop: setup ## against a real 0.7.2 broker: make interop KAFKA07_CLASSPATH=ja
 soak: setup ## consumer groups under faults for 15 minutes: make soak SEED=7 MINUTES=30, or FAULTS=1000
 	@PYTHONPATH=tests $(RUN) -m groups.soak $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(FAULTS),--faults $(FAULTS))
 
-bench: setup ## ratios of the codec to memcpy, in one run
-	@$(RUN) -m bench.ratios
+soak-producer: setup ## a producer under faults for 15 minutes: make soak-producer SEED=7 MINUTES=30, or FAULTS=1000
+	@PYTHONPATH=tests $(RUN) -m producing.soak $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(FAULTS),--faults $(FAULTS))
+
+bench: setup ## ratios of the codec to memcpy, in one run; JSON=1 gives an object a row
+	@$(RUN) -m bench.ratios $(if $(JSON),--json)
 
 dist: ## sdist and this machine's wheel in dist/, looked into, installed anew and tried (2 minutes)
 	@$(PYTHON) src_pyx/preflight.py build
