@@ -15,7 +15,7 @@ class _ArrowStream(Protocol):
 
 @overload
 def build_message_set(
-    payloads: Iterable[Buffer] | _ArrowArray | _ArrowStream | NDArray[numpy.uint8],
+    payloads: Iterable[Buffer] | _ArrowArray | _ArrowStream | NDArray[Any],
     codec: Codec | str | int = "none",
     *,
     magic: Literal[0, 1] = 1,
@@ -23,10 +23,10 @@ def build_message_set(
 ) -> bytes: ...
 @overload
 def build_message_set(
-    payloads: Buffer,
+    payloads: Buffer | NDArray[Any],
     codec: Codec | str | int = "none",
     *,
     magic: Literal[0, 1] = 1,
     offsets: Sequence[int] | NDArray[numpy.integer[Any]],
 ) -> bytes: ...
-def wrap_message_set(plain: Buffer, codec: Codec | str | int) -> bytes: ...
+def wrap_message_set(plain: Buffer | NDArray[Any], codec: Codec | str | int) -> bytes: ...

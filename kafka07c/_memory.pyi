@@ -1,7 +1,9 @@
+import sys
 from typing import final
 
 @final
 class Block:
     @property
     def nbytes(self) -> int: ...
-    def __buffer__(self, flags: int, /) -> memoryview: ...
+    if sys.version_info >= (3, 12):
+        def __buffer__(self, flags: int, /) -> memoryview: ...

@@ -1,5 +1,5 @@
 from collections.abc import Iterator
-from typing import NoReturn, SupportsIndex, final, overload
+from typing import Any, Never, NoReturn, SupportsIndex, final, overload
 
 import numpy
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from kafka07c.errors import PlacedError
 class MessageSet:
     def __init__(
         self,
-        data: Buffer,
+        data: Buffer | NDArray[Any],
         base_offset: int = 0,
         *,
         topic: str | None = None,
@@ -71,6 +71,7 @@ class MessageSet:
 
 @final
 class Message:
+    def __init__(self, *args: Never, **kwargs: Never) -> NoReturn: ...
     @property
     def payload(self) -> memoryview: ...
     @property
