@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 import struct
 import zlib
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 import oracle
 import recorded
 from agreement import entry, xerial
-from kafka07c import MessageSet, build_message_set
+from kafka07c import MessageSet, _crc32, build_message_set
 from kafka07c._build import wrap_message_set
 from kafka07c._views import Codec
 
@@ -118,6 +119,37 @@ def test_no_payloads():
         for codec in ("none", "gzip", "snappy"):
             assert build_message_set(nothing, codec) == b""
     assert build_message_set(b"", offsets=[0]) == b""
+
+
+@pytest.fixture(params=_crc32.kernels())
+def kernel(request):
+    before = _crc32.kernel()
+    _crc32.select_kernel(request.param)
+    yield request.param
+    _crc32.select_kernel(before)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_every_length_and_every_kernel(kernel, magic):
+    """One after the other, in any order, and the last ones at the end of the memory."""
+    rng = random.Random(magic)
+    payloads = [rng.randbytes(length) for length in [*range(700), 1500, 3000, 70_000, *range(140, -1, -1)]]
+    want = b"".join(entry(payload, magic=magic) for payload in payloads)
+    assert build_message_set(payloads, magic=magic) == want
+    places = numpy.cumsum([0, *map(len, payloads)])
+    assert build_message_set(b"".join(payloads), magic=magic, offsets=places) == want
+    for kind in (pa.binary(), pa.large_binary(), pa.binary_view()):
+        assert build_message_set(pa.array(payloads, kind), magic=magic) == want
+    rng.shuffle(payloads)
+    assert build_message_set(payloads, magic=magic) == b"".join(entry(payload, magic=magic) for payload in payloads)
+
+
+@pytest.mark.parametrize("count", range(1, 10))
+def test_any_number_of_any_size(kernel, count):
+    for length in (0, 1, 10, 64, 65, 128, 129, 900):
+        payloads = [bytes([i]) * length for i in range(count)]
+        assert build_message_set(payloads) == b"".join(map(entry, payloads))
+        assert build_message_set(map(bytearray, payloads)) == b"".join(map(entry, payloads))
 
 
 # from objects
@@ -332,6 +364,14 @@ def test_nulls_are_refused(kind):
 )
 def test_arrow_columns_of_other_kinds(column):
     with pytest.raises(TypeError, match="Arrow"):
+        build_message_set(column)
+
+
+@pytest.mark.parametrize("kind, width", [(pa.binary(), 4), (pa.large_binary(), 8)], ids=str)
+def test_an_arrow_column_whose_offsets_go_backwards(kind, width):
+    places = numpy.array([0, 5, 3, 6], f"<i{width}")
+    column = pa.Array.from_buffers(kind, 3, [None, pa.py_buffer(places), pa.py_buffer(b"abcdef")])
+    with pytest.raises(ValueError, match="payload 1 has -2 bytes: the Arrow column is damaged"):
         build_message_set(column)
 
 

@@ -18,6 +18,7 @@ import pytest
 from guarded import Guarded
 
 from kafka07c import _crc32, crc32
+from kafka07c._crc32 import crc32_copy
 
 TESTS = Path(__file__).parent
 
@@ -115,6 +116,41 @@ def test_any_buffer():
 def test_values_are_taken_modulo_2_to_the_32():
     assert crc32(b"x", 0xFFFFFFFF) == zlib.crc32(b"x", 0xFFFFFFFF)
     assert crc32(b"", 0x12345678) == 0x12345678
+
+
+def test_a_copy_of_every_length_between_guard_pages(kernel):
+    """What is read and what is written both end, or begin, at a page that nobody may touch."""
+    rng = random.Random(5)
+    source, target = Guarded(2600), Guarded(2600)
+    for length in range(2600):
+        data = rng.randbytes(length)
+        value = rng.getrandbits(32)
+        for read, written in ((source.at_start, target.at_end), (source.at_end, target.at_start)):
+            room = written(b"." * length)
+            assert crc32_copy(read(data), room, value) == zlib.crc32(data, value), length
+            assert room == data, length
+
+
+def test_a_copy_writes_nothing_else(kernel):
+    rng = random.Random(6)
+    for length in [*range(300), *range(600, 3000, 101)]:
+        data, room = rng.randbytes(length), bytearray(b"." * (length + 260))
+        place = rng.randrange(130)
+        assert crc32_copy(data, memoryview(room)[place:]) == zlib.crc32(data)
+        assert room == b"." * place + data + b"." * (260 - place), length
+
+
+def test_a_copy_has_room_or_is_refused():
+    with pytest.raises(ValueError, match="3 bytes do not go into a buffer of 2"):
+        crc32_copy(b"abc", bytearray(2))
+    with pytest.raises((BufferError, TypeError)):
+        crc32_copy(b"abc", bytes(3))
+    with pytest.raises(TypeError):
+        crc32_copy("abc", bytearray(3))
+    room = bytearray(2)
+    with pytest.raises(ValueError):
+        crc32_copy(b"abc", room)
+    room.append(1)  # nothing holds it
 
 
 @pytest.mark.parametrize("value", ["a", 1.5, None])

@@ -11,13 +11,18 @@ from kafka07c._compress import codec_of, deflate
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.pycapsule cimport PyCapsule_GetPointer
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
-from libc.string cimport memcpy, memset, strcmp, strncmp
+from cpython.ref cimport PyObject
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memset, strcmp, strncmp
 
 from kafka07c._arrow cimport ArrowArray, ArrowArrayStream, ArrowSchema
-from kafka07c._crc32 cimport crc32_of
-from kafka07c._memory cimport address, as_int64, read_only_view
-from kafka07c._wire cimport store_int32
+from kafka07c._crc32 cimport encode, k07_payload
+from kafka07c._memory cimport address, read_only_view
+
+cdef extern from "Python.h":
+    PyObject **PySequence_Fast_ITEMS(object sequence)
+    const char *bytes_data "PyBytes_AS_STRING"(PyObject *) nogil
+    Py_ssize_t bytes_size "PyBytes_GET_SIZE"(PyObject *) nogil
 
 cdef const char *VALUE = "value"
 
@@ -85,16 +90,10 @@ def _build_plain(payloads, int magic, offsets):
     return _from_objects(list(payloads), magic)  # a copy: a payload's own code, asked for its buffer, may change it
 
 
-cdef inline uint8_t *put(uint8_t *out, const uint8_t *payload, int64_t length, int magic, int attributes) noexcept nogil:
-    """Writes one entry; returns where the next goes. The caller has the room."""
-    store_int32(out, <int32_t> (length + 5 + magic))
-    out[4] = magic
-    if magic:
-        out[5] = attributes
-    out += 5 + magic
-    store_int32(out, crc32_of(0, payload, length))
-    memcpy(out + 4, payload, length)
-    return out + 4 + length
+cdef enum:
+    CHUNK = 64            # payloads whose places are collected before they are encoded; kernels take four at once
+    NOGIL_BYTES = 16384   # fewer are written with the GIL held: to let it go and take it back costs as much
+    MOST_BYTES = 0x7FFFFFFF - 6
 
 
 cdef inline int64_t entry_bytes(int64_t length, int magic) noexcept nogil:
@@ -102,7 +101,7 @@ cdef inline int64_t entry_bytes(int64_t length, int magic) noexcept nogil:
 
 
 cdef int check_length(int64_t length, object i) except -1:
-    if length > INT32_MAX - 6:
+    if length > MOST_BYTES:
         raise ValueError(f"payload {i} has {length} bytes, more than the size field of a message can say")
     return 0
 
@@ -110,7 +109,11 @@ cdef int check_length(int64_t length, object i) except -1:
 cdef bytes _wrap(bytes payload, int codec):
     check_length(len(payload), "of the wrapper")
     cdef bytes out = PyBytes_FromStringAndSize(NULL, entry_bytes(len(payload), 1))
-    put(<uint8_t *> PyBytes_AS_STRING(out), <const uint8_t *> PyBytes_AS_STRING(payload), len(payload), 1, codec)
+    cdef uint8_t *at = <uint8_t *> PyBytes_AS_STRING(out)
+    cdef uint8_t *end = at + len(out)
+    cdef k07_payload one = k07_payload(<const uint8_t *> PyBytes_AS_STRING(payload), len(payload))
+    with nogil:
+        encode(at, end, &one, 1, 1, codec)
     return out
 
 
@@ -118,33 +121,61 @@ cdef bytes _from_objects(list payloads, int magic):
     cdef Py_ssize_t i, count = len(payloads)
     cdef int64_t total = 0, length
     cdef object payload
-    cdef bytes out
-    cdef uint8_t *at
-    cdef uint8_t *end
-    cdef Py_buffer view
-    for i in range(count):
-        payload = payloads[i]
-        length = PyBytes_GET_SIZE(payload) if PyBytes_CheckExact(payload) else buffer_size(payload, i)
-        check_length(length, i)
-        total += entry_bytes(length, magic)
-    out = PyBytes_FromStringAndSize(NULL, total)
-    at = <uint8_t *> PyBytes_AS_STRING(out)
-    end = at + total
+    cdef bint only_bytes = True
     for i in range(count):
         payload = payloads[i]
         if PyBytes_CheckExact(payload):
-            at = put(at, <const uint8_t *> PyBytes_AS_STRING(payload), PyBytes_GET_SIZE(payload), magic, 0)
-            continue
-        PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
+            length = PyBytes_GET_SIZE(payload)
+        else:
+            length = buffer_size(payload, i)
+            only_bytes = False
+        check_length(length, i)
+        total += entry_bytes(length, magic)
+    cdef bytes out = PyBytes_FromStringAndSize(NULL, total)
+    cdef uint8_t *at = <uint8_t *> PyBytes_AS_STRING(out)
+    cdef PyObject **objects
+    if not only_bytes:
+        _put_buffers(payloads, at, at + total, magic)
+        return out
+    objects = PySequence_Fast_ITEMS(payloads)
+    if total < NOGIL_BYTES:
+        put_bytes(objects, count, at, at + total, magic)
+    else:
+        with nogil:
+            put_bytes(objects, count, at, at + total, magic)
+    return out
+
+
+cdef void put_bytes(PyObject **objects, Py_ssize_t count, uint8_t *at, uint8_t *end, int magic) noexcept nogil:
+    """Bytes objects that somebody holds, whose type and size were looked at: they do not change, so no GIL is needed."""
+    cdef k07_payload chunk[CHUNK]
+    cdef Py_ssize_t i = 0, k, filled
+    while i < count:
+        filled = min(count - i, <Py_ssize_t> CHUNK)
+        for k in range(filled):
+            chunk[k].data = <const uint8_t *> bytes_data(objects[i + k])
+            chunk[k].length = bytes_size(objects[i + k])
+        at = encode(at, end, chunk, filled, magic, 0)
+        i += CHUNK
+
+
+cdef int _put_buffers(list payloads, uint8_t *at, uint8_t *end, int magic) except -1:
+    """Payloads of any kind: their sizes were asked for before, and may have changed since."""
+    cdef Py_buffer view
+    cdef k07_payload one
+    cdef Py_ssize_t i
+    for i in range(len(payloads)):
+        PyObject_GetBuffer(payloads[i], &view, PyBUF_SIMPLE)
         try:
             if entry_bytes(view.len, magic) > end - at:
                 raise BufferError(f"payload {i} changed its size meanwhile")
-            at = put(at, <const uint8_t *> view.buf, view.len, magic, 0)
+            one = k07_payload(<const uint8_t *> view.buf, view.len)
+            at = encode(at, end, &one, 1, magic, 0)
         finally:
             PyBuffer_Release(&view)
     if at != end:
         raise BufferError("a payload changed its size meanwhile")
-    return out
+    return 0
 
 
 cdef int64_t buffer_size(object payload, Py_ssize_t i) except -1:
@@ -170,21 +201,45 @@ def _from_offsets(data, offsets, int magic):
     places = places.astype(numpy.int64)  # a copy: what was checked must not change while the GIL is away
     cdef object kept = read_only_view(places)
     cdef const int64_t *at = <const int64_t *> address(kept)
-    cdef Py_ssize_t i, count = len(places) - 1
-    cdef int64_t total = 0, size = len(view)
-    for i in range(count + 1):
-        if not (at[i - 1] if i else 0) <= at[i] <= size:
-            raise ValueError(f"offsets[{i}] is {at[i]}: they must not go backwards, nor out of the buffer's {size} bytes")
-        if i:
-            check_length(at[i] - at[i - 1], i - 1)
-            total += entry_bytes(at[i] - at[i - 1], magic)
+    cdef Py_ssize_t count = len(places) - 1
+    cdef int64_t size = len(view)
+    cdef Py_ssize_t bad = first_bad_place(at, count, size)
+    if bad <= count:
+        if 0 <= (at[bad - 1] if bad else 0) <= at[bad] <= size:
+            check_length(at[bad] - at[bad - 1], bad - 1)
+        raise ValueError(
+            f"offsets[{bad}] is {at[bad]}: they must not go backwards, nor out of the buffer's {size} bytes")
+    cdef int64_t total = at[count] - at[0] + count * entry_bytes(0, magic)
     cdef bytes out = PyBytes_FromStringAndSize(NULL, total)
     cdef uint8_t *to = <uint8_t *> PyBytes_AS_STRING(out)
     cdef const uint8_t *source = address(view)
     with nogil:
-        for i in range(count):
-            to = put(to, source + at[i], at[i + 1] - at[i], magic, 0)
+        put_places(source, at, count, to, to + total, magic)
     return out
+
+
+cdef Py_ssize_t first_bad_place(const int64_t *at, Py_ssize_t count, int64_t size) noexcept nogil:
+    """The first of count + 1 places that goes backwards, out of ``size``, or too far for one message; or count + 1."""
+    cdef Py_ssize_t i
+    if not 0 <= at[0] <= size:
+        return 0
+    for i in range(1, count + 1):
+        if at[i] < at[i - 1] or at[i] > size or at[i] - at[i - 1] > MOST_BYTES:
+            return i
+    return count + 1
+
+
+cdef void put_places(const uint8_t *source, const int64_t *at, Py_ssize_t count, uint8_t *out, uint8_t *end,
+                     int magic) noexcept nogil:
+    cdef k07_payload chunk[CHUNK]
+    cdef Py_ssize_t i = 0, k, filled
+    while i < count:
+        filled = min(count - i, <Py_ssize_t> CHUNK)
+        for k in range(filled):
+            chunk[k].data = source + at[i + k]
+            chunk[k].length = at[i + k + 1] - at[i + k]
+        out = encode(out, end, chunk, filled, magic, 0)
+        i += CHUNK
 
 
 # Arrow columns: "Arrow columnar format", variable-size binary and view layouts
@@ -232,29 +287,37 @@ cdef Layout layout_of(ArrowSchema *schema, int64_t *width) except *:
                     "payloads are binary, large_binary, binary_view, fixed_size_binary or strings")
 
 
-cdef const uint8_t *arrow_value(ArrowArray *array, Layout layout, int64_t width, int64_t i,
-                                int64_t *length) noexcept nogil:
-    """Where value ``i`` lies, and its length."""
-    cdef const int32_t *offsets
-    cdef const int64_t *long_offsets
+cdef void take_values(ArrowArray *array, Layout layout, int64_t width, int64_t first, Py_ssize_t count,
+                      k07_payload *out) noexcept nogil:
+    """Where the values from ``first`` on lie, and their lengths, as the array says them."""
+    cdef const int32_t *offsets = <const int32_t *> array.buffers[1]
+    cdef const int64_t *long_offsets = <const int64_t *> array.buffers[1]
+    cdef const uint8_t *rows = <const uint8_t *> array.buffers[1]
+    cdef const uint8_t *values
     cdef const int32_t *view
-    i += array.offset
-    if layout == OFFSETS_32:
-        offsets = <const int32_t *> array.buffers[1]
-        length[0] = offsets[i + 1] - offsets[i]
-        return <const uint8_t *> array.buffers[2] + offsets[i]
-    if layout == OFFSETS_64:
-        long_offsets = <const int64_t *> array.buffers[1]
-        length[0] = long_offsets[i + 1] - long_offsets[i]
-        return <const uint8_t *> array.buffers[2] + long_offsets[i]
+    cdef Py_ssize_t k
+    first += array.offset
     if layout == FIXED:
-        length[0] = width
-        return <const uint8_t *> array.buffers[1] + i * width
-    view = <const int32_t *> array.buffers[1] + i * 4
-    length[0] = view[0]
-    if view[0] <= 12:
-        return <const uint8_t *> (view + 1)
-    return <const uint8_t *> array.buffers[2 + view[2]] + view[3]
+        for k in range(count):
+            out[k].data = rows + (first + k) * width
+            out[k].length = width
+    elif layout == VIEWS:
+        for k in range(count):
+            view = offsets + (first + k) * 4
+            out[k].length = view[0]
+            out[k].data = <const uint8_t *> (view + 1)
+            if view[0] > 12:
+                out[k].data = <const uint8_t *> array.buffers[2 + view[2]] + view[3]
+    elif layout == OFFSETS_32:
+        values = <const uint8_t *> array.buffers[2]
+        for k in range(count):
+            out[k].data = values + offsets[first + k]
+            out[k].length = <int64_t> offsets[first + k + 1] - offsets[first + k]
+    else:
+        values = <const uint8_t *> array.buffers[2]
+        for k in range(count):
+            out[k].data = values + long_offsets[first + k]
+            out[k].length = long_offsets[first + k + 1] - long_offsets[first + k]
 
 
 cdef bytes _from_arrow_array(object schema_capsule, object array_capsule, int magic):
@@ -297,21 +360,41 @@ cdef bytes entries_of(ArrowSchema *schema, ArrowArray *whole, int magic):
     cdef Column column
     find_column(schema, whole, &column)
     cdef Layout layout = layout_of(column.schema, &width)
-    cdef ArrowArray *array = column.array
-    cdef int64_t i, length, total = 0
-    cdef const uint8_t *value
-    refuse_nulls(array, column.first, column.count)
-    for i in range(column.first, column.first + column.count):
-        arrow_value(array, layout, width, i, &length)
-        check_length(length, i - column.first)
-        total += entry_bytes(length, magic)
+    refuse_nulls(column.array, column.first, column.count)
+    cdef int64_t total = count_bytes(&column, layout, width, magic)
     cdef bytes out = PyBytes_FromStringAndSize(NULL, total)
     cdef uint8_t *at = <uint8_t *> PyBytes_AS_STRING(out)
     with nogil:
-        for i in range(column.first, column.first + column.count):
-            value = arrow_value(array, layout, width, i, &length)
-            at = put(at, value, length, magic, 0)
+        put_values(&column, layout, width, at, at + total, magic)
     return out
+
+
+cdef int64_t count_bytes(Column *column, Layout layout, int64_t width, int magic) except -1:
+    """The bytes that the entries will take."""
+    cdef k07_payload chunk[CHUNK]
+    cdef int64_t i = 0, total = 0
+    cdef Py_ssize_t k, filled
+    while i < column.count:
+        filled = min(column.count - i, <int64_t> CHUNK)
+        take_values(column.array, layout, width, column.first + i, filled, chunk)
+        for k in range(filled):
+            if <uint64_t> chunk[k].length > <uint64_t> MOST_BYTES:
+                check_length(chunk[k].length, i + k)
+                raise ValueError(f"payload {i + k} has {chunk[k].length} bytes: the Arrow column is damaged")
+            total += entry_bytes(chunk[k].length, magic)
+        i += CHUNK
+    return total
+
+
+cdef void put_values(Column *column, Layout layout, int64_t width, uint8_t *at, uint8_t *end, int magic) noexcept nogil:
+    cdef k07_payload chunk[CHUNK]
+    cdef int64_t i = 0
+    cdef Py_ssize_t filled
+    while i < column.count:
+        filled = min(column.count - i, <int64_t> CHUNK)
+        take_values(column.array, layout, width, column.first + i, filled, chunk)
+        at = encode(at, end, chunk, filled, magic, 0)
+        i += CHUNK
 
 
 cdef int refuse_nulls(ArrowArray *array, int64_t first, int64_t count) except -1:

@@ -25,5 +25,13 @@ cdef extern from "walk.h" nogil:
         int64_t capacity
 
 
+cdef extern from "encode.h" nogil:
+    ctypedef struct k07_payload:
+        const uint8_t *data
+        int64_t length
+
+
 cdef uint32_t crc32_of(uint32_t crc, const uint8_t *data, size_t length) noexcept nogil
 cdef int walk_plain(k07_walk *walk) noexcept nogil
+cdef uint8_t *encode(uint8_t *out, uint8_t *end, const k07_payload *payloads, size_t count, int magic,
+                     int attributes) noexcept nogil

@@ -27,14 +27,33 @@ static inline uint32_t slice_word(uint32_t word, int after) {
            k07_tables.slice[after + 1][word >> 16 & 0xFF] ^ k07_tables.slice[after][word >> 24];
 }
 
-static uint32_t slice16_crc32(uint32_t crc, const uint8_t *data, size_t length) {
-    uint32_t state = ~crc;
+/* With `copy`, a constant, the bytes go to `to` as well. */
+static inline __attribute__((always_inline)) uint32_t slice16_state(uint32_t state, const uint8_t *data, size_t length,
+                                                                    uint8_t *to, int copy) {
     for (; length >= 16; data += 16, length -= 16) {
-        state = slice_word(load_le32(data) ^ state, 12) ^ slice_word(load_le32(data + 4), 8) ^
-                slice_word(load_le32(data + 8), 4) ^ slice_word(load_le32(data + 12), 0);
+        uint8_t block[16];
+        memcpy(block, data, 16);
+        if (copy) {
+            memcpy(to, block, 16);
+            to += 16;
+        }
+        state = slice_word(load_le32(block) ^ state, 12) ^ slice_word(load_le32(block + 4), 8) ^
+                slice_word(load_le32(block + 8), 4) ^ slice_word(load_le32(block + 12), 0);
     }
-    for (; length > 0; data++, length--) state = state >> 8 ^ k07_tables.slice[0][(state ^ *data) & 0xFF];
-    return ~state;
+    for (; length > 0; data++, length--) {
+        uint8_t byte = *data;
+        if (copy) *to++ = byte;
+        state = state >> 8 ^ k07_tables.slice[0][(state ^ byte) & 0xFF];
+    }
+    return state;
+}
+
+static uint32_t slice16_crc32(uint32_t crc, const uint8_t *data, size_t length) {
+    return ~slice16_state(~crc, data, length, NULL, 0);
+}
+
+static uint32_t slice16_crc32_copy(uint32_t crc, const uint8_t *data, size_t length, uint8_t *to) {
+    return ~slice16_state(~crc, data, length, to, 1);
 }
 
 #if defined(__x86_64__)
@@ -45,17 +64,35 @@ PCLMUL_INLINE __m128i start_of(uint32_t crc, size_t absent) {
     return _mm_clmulepi64_si128(state, back, 0x00);
 }
 
-VPCLMUL_TARGET static uint32_t vpclmul_crc32(uint32_t crc, const uint8_t *data, size_t length) {
+VPCLMUL_INLINE uint32_t vpclmul_any(uint32_t crc, const uint8_t *data, size_t length, uint8_t *to, int copy) {
     if (length == 0) return crc;
-    __m512i start = _mm512_zextsi128_si512(start_of(crc, vpclmul_absent(length)));
-    __m512i w4 = vpclmul_parts(vpclmul_block(data, length, start), _mm512_setzero_si512());
+    __m512i block;
+    if (copy && length <= 64) {
+        block = vpclmul_short(data, length, start_of(crc, 64 - length), to, 0, copy);
+    } else {
+        block = vpclmul_block(data, length, start_of(crc, vpclmul_absent(length)), to, copy);
+    }
+    __m512i w4 = vpclmul_parts(block, _mm512_setzero_si512());
     __m256i w2 = _mm256_xor_si256(_mm512_castsi512_si256(w4), _mm512_extracti64x4_epi64(w4, 1));
     return pclmul_barrett(_mm_xor_si128(_mm256_castsi256_si128(w2), _mm256_extracti128_si256(w2, 1)));
 }
 
+VPCLMUL_TARGET static uint32_t vpclmul_crc32(uint32_t crc, const uint8_t *data, size_t length) {
+    return vpclmul_any(crc, data, length, NULL, 0);
+}
+
+VPCLMUL_TARGET static uint32_t vpclmul_crc32_copy(uint32_t crc, const uint8_t *data, size_t length, uint8_t *to) {
+    return vpclmul_any(crc, data, length, to, 1);
+}
+
 PCLMUL_TARGET static uint32_t pclmul_crc32(uint32_t crc, const uint8_t *data, size_t length) {
     if (length == 0) return crc;
-    return pclmul_reduce(pclmul_block(data, length, start_of(crc, pclmul_absent(length))));
+    return pclmul_reduce(pclmul_block(data, length, start_of(crc, pclmul_absent(length)), NULL, 0));
+}
+
+PCLMUL_TARGET static uint32_t pclmul_crc32_copy(uint32_t crc, const uint8_t *data, size_t length, uint8_t *to) {
+    if (length == 0) return crc;
+    return pclmul_reduce(pclmul_block(data, length, start_of(crc, pclmul_absent(length)), to, 1));
 }
 
 #endif
@@ -69,16 +106,17 @@ typedef struct {
     const char *name;
     int (*available)(void);
     uint32_t (*crc32)(uint32_t crc, const uint8_t *data, size_t length);
+    uint32_t (*crc32_copy)(uint32_t crc, const uint8_t *data, size_t length, uint8_t *to);
 } kernel;
 
 static const kernel kernels[] = { /* the best first */
 #if defined(__x86_64__)
-    {K07_VPCLMULQDQ512, "vpclmulqdq512", vpclmul_available, vpclmul_crc32},
-    {K07_PCLMULQDQ, "pclmulqdq", pclmul_available, pclmul_crc32},
+    {K07_VPCLMULQDQ512, "vpclmulqdq512", vpclmul_available, vpclmul_crc32, vpclmul_crc32_copy},
+    {K07_PCLMULQDQ, "pclmulqdq", pclmul_available, pclmul_crc32, pclmul_crc32_copy},
 #elif defined(__aarch64__)
-    {K07_ARMV8, "armv8", armv8_available, armv8_crc32},
+    {K07_ARMV8, "armv8", armv8_available, armv8_crc32, armv8_crc32_copy},
 #endif
-    {K07_SLICE16, "slice16", always, slice16_crc32},
+    {K07_SLICE16, "slice16", always, slice16_crc32, slice16_crc32_copy},
 };
 enum { KERNELS = sizeof kernels / sizeof *kernels };
 
@@ -110,6 +148,10 @@ static const kernel *in_use(void) {
 
 uint32_t k07_crc32(uint32_t crc, const uint8_t *data, size_t length) {
     return in_use()->crc32(crc, data, length);
+}
+
+uint32_t k07_crc32_copy(uint32_t crc, const uint8_t *data, size_t length, uint8_t *to) {
+    return in_use()->crc32_copy(crc, data, length, to);
 }
 
 const char *k07_crc32_kernel(void) {

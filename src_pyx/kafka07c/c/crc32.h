@@ -8,6 +8,10 @@
 /* As zlib's crc32(): begin with 0; the result of one part is the start of the next. */
 uint32_t k07_crc32(uint32_t crc, const uint8_t *data, size_t length);
 
+/* The same, and the bytes go to `to` as well, in one pass. The two must not overlap, and nobody may write to `data`
+ * meanwhile: some of it is loaded twice, and the CRC would not be that of the copy. */
+uint32_t k07_crc32_copy(uint32_t crc, const uint8_t *data, size_t length, uint8_t *to);
+
 /* The name of the kernel in use: "vpclmulqdq512", "pclmulqdq", "armv8" or "slice16"; at first use the best. */
 const char *k07_crc32_kernel(void);
 

@@ -31,15 +31,32 @@ static inline int armv8_available(void) {
 #endif
 }
 
-ARMV8_TARGET static uint32_t armv8_crc32(uint32_t crc, const uint8_t *data, size_t length) {
-    uint32_t state = ~crc;
+/* With `copy`, a constant, the bytes go to `to` as well, as they are loaded. */
+static inline __attribute__((always_inline)) ARMV8_TARGET uint32_t armv8_state(uint32_t state, const uint8_t *data,
+                                                                               size_t length, uint8_t *to, int copy) {
     for (; length >= 8; data += 8, length -= 8) {
         uint64_t word;
         memcpy(&word, data, 8);
         state = ARMV8_CRC32X(state, word);
+        if (copy) {
+            memcpy(to, &word, 8);
+            to += 8;
+        }
     }
-    for (; length > 0; data++, length--) state = ARMV8_CRC32B(state, *data);
-    return ~state;
+    for (; length > 0; data++, length--) {
+        uint8_t byte = *data;
+        state = ARMV8_CRC32B(state, byte);
+        if (copy) *to++ = byte;
+    }
+    return state;
+}
+
+ARMV8_TARGET static uint32_t armv8_crc32(uint32_t crc, const uint8_t *data, size_t length) {
+    return ~armv8_state(~crc, data, length, NULL, 0);
+}
+
+ARMV8_TARGET static uint32_t armv8_crc32_copy(uint32_t crc, const uint8_t *data, size_t length, uint8_t *to) {
+    return ~armv8_state(~crc, data, length, to, 1);
 }
 
 #endif

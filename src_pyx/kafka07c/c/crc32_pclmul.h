@@ -64,24 +64,61 @@ PCLMUL_INLINE __m128i pclmul_front(const uint8_t *data, size_t absent) {
     return _mm_shuffle_epi8(pclmul_load(data), pclmul_load(move + 16 - absent));
 }
 
-/* A message of at least one byte, folded to one block. `start` goes to the front of its first, filled-up block. */
-PCLMUL_INLINE __m128i pclmul_block(const uint8_t *data, size_t length, __m128i start) {
-    if (length < 16) return _mm_xor_si128(pclmul_short(data, length), start);
+/* 1 to 15 bytes, by stores that overlap */
+PCLMUL_INLINE void pclmul_copy_short(uint8_t *to, const uint8_t *data, size_t length) {
+    if (length >= 8) {
+        uint64_t begin, end;
+        memcpy(&begin, data, 8);
+        memcpy(&end, data + length - 8, 8);
+        memcpy(to, &begin, 8);
+        memcpy(to + length - 8, &end, 8);
+    } else if (length >= 4) {
+        uint32_t begin, end;
+        memcpy(&begin, data, 4);
+        memcpy(&end, data + length - 4, 4);
+        memcpy(to, &begin, 4);
+        memcpy(to + length - 4, &end, 4);
+    } else {
+        uint8_t begin = data[0], middle = data[length / 2], end = data[length - 1];
+        to[0] = begin;
+        to[length / 2] = middle;
+        to[length - 1] = end;
+    }
+}
+
+/* The next 16 bytes, and a copy of them, if one is wanted */
+PCLMUL_INLINE __m128i pclmul_next(const uint8_t *data, ptrdiff_t to_copy, int copy) {
+    __m128i bytes = pclmul_load(data);
+    if (copy) _mm_storeu_si128((__m128i *)((uintptr_t)data + (uintptr_t)to_copy), bytes);
+    return bytes;
+}
+
+/* A message of at least one byte, folded to one block. `start` goes to the front of its first, filled-up block.
+ * With `copy`, a constant, the bytes go to `to` as well, as they are loaded, and nothing outside. */
+PCLMUL_INLINE __m128i pclmul_block(const uint8_t *data, size_t length, __m128i start, uint8_t *to, int copy) {
+    ptrdiff_t to_copy = copy ? (ptrdiff_t)((uintptr_t)to - (uintptr_t)data) : 0;
+    if (length < 16) {
+        if (copy) pclmul_copy_short(to, data, length);
+        return _mm_xor_si128(pclmul_short(data, length), start);
+    }
     size_t absent = pclmul_absent(length);
     size_t blocks = (length + absent) / 16 - 1;
     __m128i v = _mm_xor_si128(pclmul_front(data, absent), start);
     __m128i by16 = pclmul_load(&k07_tables.by16);
-    for (data += 16 - absent; blocks % 4 != 0; blocks--, data += 16) v = pclmul_fold(v, by16, pclmul_load(data));
+    if (copy) pclmul_next(data, to_copy, 1);
+    for (data += 16 - absent; blocks % 4 != 0; blocks--, data += 16) {
+        v = pclmul_fold(v, by16, pclmul_next(data, to_copy, copy));
+    }
     if (blocks == 0) return v;
     /* four chains, so that the multiplier seldom waits */
     __m128i by64 = pclmul_load(&k07_tables.by64);
-    __m128i a = pclmul_fold(v, by16, pclmul_load(data)), b = pclmul_load(data + 16), c = pclmul_load(data + 32),
-            d = pclmul_load(data + 48);
+    __m128i a = pclmul_fold(v, by16, pclmul_next(data, to_copy, copy)), b = pclmul_next(data + 16, to_copy, copy),
+            c = pclmul_next(data + 32, to_copy, copy), d = pclmul_next(data + 48, to_copy, copy);
     for (data += 64; blocks > 4; blocks -= 4, data += 64) {
-        a = pclmul_fold(a, by64, pclmul_load(data));
-        b = pclmul_fold(b, by64, pclmul_load(data + 16));
-        c = pclmul_fold(c, by64, pclmul_load(data + 32));
-        d = pclmul_fold(d, by64, pclmul_load(data + 48));
+        a = pclmul_fold(a, by64, pclmul_next(data, to_copy, copy));
+        b = pclmul_fold(b, by64, pclmul_next(data + 16, to_copy, copy));
+        c = pclmul_fold(c, by64, pclmul_next(data + 32, to_copy, copy));
+        d = pclmul_fold(d, by64, pclmul_next(data + 48, to_copy, copy));
     }
     d = pclmul_fold(c, by16, d);
     b = pclmul_fold(a, by16, b);

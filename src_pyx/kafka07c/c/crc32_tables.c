@@ -73,6 +73,7 @@ static void fill(void) {
     k07_tables.by32 = forward(32);
     k07_tables.by64 = forward(64);
     k07_tables.by128 = forward(128);
+    k07_tables.by256 = forward(256);
     for (int lane = 0; lane < 4; lane++) k07_tables.last[lane] = to_w(48 - 16 * lane);
     k07_tables.barrett = (k07_pair){mu(), (uint64_t)POLYNOMIAL << 1 | 1};
 }

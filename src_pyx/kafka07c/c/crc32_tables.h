@@ -37,7 +37,7 @@ typedef struct {
     uint32_t start[128]; /* the state that k zero bytes turn into 0xFFFFFFFF */
     uint32_t back[128];  /* x^(31-8k): state * back[k] is 64 bits to be added to the first 64 of the block */
 
-    k07_pair by16, by32, by64, by128; /* a 128-bit number forward by so many bytes */
+    k07_pair by16, by32, by64, by128, by256; /* a 128-bit number forward by so many bytes */
     k07_pair last[4]; /* the 128-bit numbers of a 64-byte block to the 96 bits of W, to be added up */
     k07_pair barrett; /* mu, P */
 } k07_crc32_tables;

@@ -17,6 +17,8 @@
 #include "crc32_tables.h"
 
 #define VPCLMUL_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,vpclmulqdq,pclmul,bmi2")))
+enum { VPCLMUL_LONG = 6 }; /* blocks from which on four chains pay for bringing them together */
+
 #define VPCLMUL_INLINE static inline __attribute__((always_inline)) VPCLMUL_TARGET
 
 /* The CPU has the instructions and the system keeps the 512-bit registers (the compiler's run time asks XCR0) */
@@ -49,22 +51,104 @@ static inline size_t vpclmul_absent(size_t length) {
     return -length & 127;
 }
 
-/* A message of at least one byte, folded to 64 bytes. `start` goes to the front of its first, filled-up block. Two
- * chains, one for each half of the blocks, so that the multiplier seldom waits. */
-VPCLMUL_INLINE __m512i vpclmul_block(const uint8_t *data, size_t length, __m512i start) {
-    size_t absent = vpclmul_absent(length);
+VPCLMUL_INLINE void vpclmul_copy64(uint8_t *to, const uint8_t *data) {
+    _mm512_storeu_si512(to, _mm512_loadu_si512(data));
+}
+
+/* The next 64 bytes; if a copy is wanted, they are also stored at `to` */
+VPCLMUL_INLINE __m512i vpclmul_next(const uint8_t *data, uint8_t *to, int copy) {
+    __m512i bytes = _mm512_loadu_si512(data);
+    if (copy) _mm512_storeu_si512(to, bytes);
+    return bytes;
+}
+
+/* A message of 1 to 64 bytes as one block that is not folded yet. With `room` for 64 bytes at `to` so many are written,
+ * whatever the length: that is quicker than to mask what is stored. */
+VPCLMUL_INLINE __m512i vpclmul_short(const uint8_t *data, size_t length, __m128i start, uint8_t *to, int room,
+                                     int copy) {
+    size_t absent = 64 - length;
     const uint8_t *block = (const uint8_t *)((uintptr_t)data - absent);
-    uint64_t part = ~(uint64_t)0 << (absent & 63), both = (uint64_t)(absent / 64) - 1; /* all ones or none */
-    __m512i a = _mm512_maskz_loadu_epi8(part & both, block);
-    __m512i b = _mm512_maskz_loadu_epi8(part | both, block + 64);
-    a = _mm512_xor_si512(a, start);
-    __m512i by128 = vpclmul_constant(&k07_tables.by128);
-    for (size_t blocks = (length - 1) / 128; blocks > 0; blocks--) {
-        block += 128;
-        a = vpclmul_fold(a, by128, _mm512_loadu_si512(block));
-        b = vpclmul_fold(b, by128, _mm512_loadu_si512(block + 64));
+    if (copy) {
+        uint64_t part = ~(uint64_t)0 >> absent;
+        __m512i bytes = _mm512_maskz_loadu_epi8(part, data);
+        if (__builtin_expect(room, 1)) {
+            _mm512_storeu_si512(to, bytes);
+        } else {
+            _mm512_mask_storeu_epi8(to, part, bytes);
+        }
     }
-    return vpclmul_fold(a, vpclmul_constant(&k07_tables.by64), b);
+    return _mm512_xor_si512(_mm512_maskz_loadu_epi8(~(uint64_t)0 << absent, block), _mm512_zextsi128_si512(start));
+}
+
+typedef struct {
+    __m512i a, b; /* the halves of a 128-byte block on which all before it is folded */
+    const uint8_t *block;
+    size_t after; /* blocks that follow */
+} vpclmul_chains;
+
+/* The greater part of a long message by four chains. A copy goes on ahead of the fold, to where it is aligned: stores
+ * that cross cache lines would cost a quarter more. */
+VPCLMUL_INLINE void vpclmul_long(vpclmul_chains *chains, const uint8_t *data, uint8_t *to, int copy) {
+    __m512i a = chains->a, b = chains->b;
+    const uint8_t *block = chains->block + 128;
+    size_t after = chains->after - 1;
+    size_t ahead = 0;
+    uint8_t *at = NULL;
+    if (copy) {
+        at = to + (block - data);
+        ahead = -(uintptr_t)at & 63;
+        at += ahead;
+        vpclmul_copy64(to + 128, data + 128);
+    }
+    __m512i by256 = vpclmul_constant(&k07_tables.by256), by128 = vpclmul_constant(&k07_tables.by128);
+    __m512i c = _mm512_loadu_si512(block), d = _mm512_loadu_si512(block + 64);
+    if (copy) {
+        vpclmul_copy64(at, block + ahead);
+        vpclmul_copy64(at + 64, block + ahead + 64);
+    }
+    for (; after > 2; after -= 2, block += 256) {
+        if (copy) {
+            at += 128;
+            for (int i = 0; i < 256; i += 64) vpclmul_copy64(at + i, block + 128 + ahead + i);
+            at += 128;
+        }
+        a = vpclmul_fold(a, by256, _mm512_loadu_si512(block + 128));
+        b = vpclmul_fold(b, by256, _mm512_loadu_si512(block + 192));
+        c = vpclmul_fold(c, by256, _mm512_loadu_si512(block + 256));
+        d = vpclmul_fold(d, by256, _mm512_loadu_si512(block + 320));
+    }
+    chains->a = vpclmul_fold(a, by128, c);
+    chains->b = vpclmul_fold(b, by128, d);
+    chains->block = block;
+    chains->after = after;
+}
+
+/* A message of at least one byte, folded to 64 bytes. `start` goes to the front of its first, filled-up block. Two
+ * chains, one for each half of the blocks, so that the multiplier seldom waits.
+ * With `copy`, a constant, the bytes, at least 64, go to `to` as well, and nothing outside. */
+VPCLMUL_INLINE __m512i vpclmul_block(const uint8_t *data, size_t length, __m128i start, uint8_t *to, int copy) {
+    size_t absent = vpclmul_absent(length);
+    vpclmul_chains chains;
+    chains.block = (const uint8_t *)((uintptr_t)data - absent);
+    chains.after = (length - 1) / 128;
+    uint64_t part = ~(uint64_t)0 << (absent & 63), both = (uint64_t)(absent / 64) - 1; /* all ones or none */
+    chains.a = _mm512_maskz_loadu_epi8(part & both, chains.block);
+    chains.b = _mm512_maskz_loadu_epi8(part | both, chains.block + 64);
+    chains.a = _mm512_xor_si512(chains.a, _mm512_zextsi128_si512(start));
+    if (copy) { /* of up to 128 bytes the last 64 may be some of the first */
+        vpclmul_copy64(to, data);
+        size_t second = length < 128 ? length - 64 : 64;
+        vpclmul_copy64(to + second, data + second);
+    }
+    if (chains.after >= VPCLMUL_LONG) vpclmul_long(&chains, data, to, copy);
+    __m512i by128 = vpclmul_constant(&k07_tables.by128);
+    for (; chains.after > 0; chains.after--) {
+        chains.block += 128;
+        uint8_t *at = copy ? to + (chains.block - data) : NULL;
+        chains.a = vpclmul_fold(chains.a, by128, vpclmul_next(chains.block, at, copy));
+        chains.b = vpclmul_fold(chains.b, by128, vpclmul_next(chains.block + 64, copy ? at + 64 : NULL, copy));
+    }
+    return vpclmul_fold(chains.a, vpclmul_constant(&k07_tables.by64), chains.b);
 }
 
 /* The lanes of the last 64 bytes brought to 96 bits each: W, in four parts to be added up. `add` is added to them. */

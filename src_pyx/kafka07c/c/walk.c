@@ -88,7 +88,7 @@ PCLMUL_INLINE void pclmul_add(single_pending *pending, int slot, const uint8_t *
         pending->bad = load_be32(crc) != 0;
     } else {
         __m128i start = _mm_cvtsi32_si128((int)k07_tables.start[pclmul_absent(length)]);
-        pending->bad = pclmul_reduce(pclmul_block(payload, length, start)) != load_be32(crc);
+        pending->bad = pclmul_reduce(pclmul_block(payload, length, start, NULL, 0)) != load_be32(crc);
     }
 }
 
@@ -113,7 +113,7 @@ VPCLMUL_INLINE void vpclmul_add(vpclmul_pending *pending, int slot, const uint8_
         pending->parts[slot] = _mm512_zextsi128_si512(_mm_xor_si128(field, _mm_set_epi32(0, -1, 0, 0)));
     } else {
         __m128i start = vpclmul_load4(&k07_tables.start[vpclmul_absent(length)]);
-        __m512i block = vpclmul_block(payload, length, _mm512_zextsi128_si512(start));
+        __m512i block = vpclmul_block(payload, length, start, NULL, 0);
         pending->parts[slot] = vpclmul_parts(block, _mm512_zextsi128_si512(field));
     }
 }
