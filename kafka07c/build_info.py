@@ -69,7 +69,7 @@ def build_info() -> BuildInfo:
     return BuildInfo(
         version=version("kafka07c"),
         python=f"{platform.python_implementation()} {platform.python_version()}",
-        compiler=_crc32.compiler(),
+        compiler=_crc32.compiler().strip(),
         compiled_for=compiled_for,
         kernels_compiled=compiled,
         kernels=able,

@@ -1,7 +1,7 @@
 """Is an installed kafka07c whole? ``python smoke.py`` in an environment that has it, and nothing but what it asks for.
 
-Run on every wheel and on the sdist, by ``make dist`` here and by cibuildwheel elsewhere; not from a checkout's folder. Prints the
-line of ``build_info()`` and what was tried; the first thing that does not hold ends it with exit code 1.
+Run on every wheel and on the sdist, by ``make dist`` here and by cibuildwheel elsewhere; not from a checkout's folder.
+Prints the line of ``build_info()`` and what was tried; the first thing that does not hold ends it with exit code 1.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 Needs nothing but the standard library. Every complaint is one line that says what to install or free.
 
-``python3 src_pyx/preflight.py`` checks all, ``… build`` all but the room on disk that Spark takes. ``… fingerprint`` prints
-what a virtual environment made now would be made from: when it differs from the one on record, the environment is stale.
+``python3 src_pyx/preflight.py`` checks all, ``… build`` all but the room on disk that Spark takes. ``… fingerprint``
+prints what a virtual environment made now would be made from: when it differs from the one on record, the environment
+is stale.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """The C kernels compiled for another machine, C library or compiler than this Python's, and held to zlib's answers.
 
-Each target needs tools that may not be here, and is skipped then with their names; with KAFKA07C_FOREIGN=all in the environment, as in
-CI, it fails instead. Nothing here imports the package: it need not be built.
+Each target needs tools that may not be here, and is skipped then with their names; with KAFKA07C_FOREIGN=all in the
+environment, as in CI, it fails instead. Nothing here imports the package: it need not be built.
 """
 
 from __future__ import annotations

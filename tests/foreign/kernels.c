@@ -4,8 +4,8 @@
  *
  *     uint32 kind | uint32 start | uint32 alignment | uint32 length | length bytes
  *
- * kind 0: their CRC-32 that begins with start. kind 1: a message set to be walked. Each is done with the bytes `alignment` bytes
- * behind a page that cannot be read, and once more ending where such a page begins.
+ * kind 0: their CRC-32 that begins with start. kind 1: a message set to be walked. Each is done with the bytes
+ * `alignment` bytes behind a page that cannot be read, and once more ending where such a page begins.
  *
  * Prints "chosen NAME" and then, for every kernel that runs here, "kernel NAME" and one line a case and place:
  * the CRC in hex; or the walk's stop, position, count, and then its offsets and lengths.
