@@ -28,6 +28,7 @@
      ├── UnknownTopicError            no broker and no archive given knows this topic
      ├── SourceChangedError           what was read before is no longer there, or is other bytes
      ├── ManifestError                an output folder's manifest or lock says no
+     │    └── OutputFolderError       ... or it is none: a file, or a folder with files of others
      └── MissingExtraError            an optional package is missing (also an ImportError)
 
 Errors about a place in a log are PlacedErrors, and carry ``topic``, ``broker``, ``partition`` and ``offset`` (None
@@ -66,6 +67,7 @@ __all__ = [
     "NoOffsetError",
     "NotVerifiedError",
     "OffsetOutOfRangeError",
+    "OutputFolderError",
     "PlacedError",
     "ProducerClosedError",
     "ProtocolError",
@@ -299,6 +301,10 @@ class SourceChangedError(PlacedError):
 
 class ManifestError(KafkaError):
     """The manifest or the lock of an output folder does not allow what was asked."""
+
+
+class OutputFolderError(ManifestError):
+    """What was given as an output folder is none: a file, or a folder with files that no ingest wrote."""
 
 
 class MissingExtraError(KafkaError, ImportError):

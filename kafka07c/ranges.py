@@ -34,6 +34,8 @@ from kafka07c.errors import (
     LogError,
     MessageTooLargeError,
     OffsetOutOfRangeError,
+    Place,
+    PlacedError,
     ProtocolError,
     UnknownTopicError,
     ZooKeeperError,
@@ -44,10 +46,14 @@ from kafka07c.segments import Log, find_logs
 from kafka07c.segments.files import parse_log_name
 from kafka07c.segments.reading import offset_behind
 from kafka07c.simple import SimpleConsumer
+from kafka07c.zookeeper import Access
 
-__all__ = ["Range", "Source", "open_source"]
+__all__ = ["OnCorrupt", "Range", "Source", "open_source"]
 
 _log = logging.getLogger(__name__)
+
+#: what to do about damage: end there, or leave it out and go on behind it
+OnCorrupt = Literal["stop", "skip"]
 
 #: no entry is shorter: a size field, magic 0, a CRC, no payload
 _SHORTEST_ENTRY = 9
@@ -113,7 +119,7 @@ class Range:
         """What is left of this range from ``offset`` on; nothing where that is past its end."""
         return replace(self, start=min(offset, self.end))
 
-    def _place(self, offset: int) -> dict:
+    def _place(self, offset: int) -> Place:
         return {"topic": self.topic, "broker": self.broker, "partition": self.partition, "offset": offset}
 
 
@@ -203,7 +209,7 @@ class Source(ABC):
         self,
         wanted: Range,
         *,
-        on_corrupt: Literal["stop", "skip"] = "stop",
+        on_corrupt: OnCorrupt = "stop",
         fetch_bytes: int = config.FETCH_BYTES,
         fail_on_data_loss: bool = True,
     ) -> Iterator[MessageSet]:
@@ -239,7 +245,7 @@ class Source(ABC):
 
 
 def open_source(
-    *, zookeeper: str | None = None, brokers: str | None = None, logs: str | None = None, live: bool = False
+    *, zookeeper: str | Access | None = None, brokers: str | None = None, logs: str | None = None, live: bool = False
 ) -> Source:
     """The source that is named by exactly one of the three; ValueError otherwise, or when it does not parse.
 
@@ -247,8 +253,8 @@ def open_source(
     ``0:/path,1:/path``, each path a broker's whole log directory or one partition's, behind the id of its broker.
     ``live``: which partitions there are is kept current, rather than found out once.
     """
-    given = {"zookeeper": zookeeper, "brokers": brokers, "logs": logs}
-    given = [name for name, value in given.items() if value is not None]
+    named = {"zookeeper": zookeeper, "brokers": brokers, "logs": logs}
+    given = [name for name, value in named.items() if value is not None]
     if len(given) != 1:
         said = " and ".join(given) or "none of them"
         raise ValueError(f"a source is named by exactly one of zookeeper, brokers and logs, not by {said}")
@@ -260,7 +266,7 @@ def open_source(
 class BrokerSource(Source):
     """Live brokers, from ZooKeeper or a static list: a connection to each for questions, and one for each read."""
 
-    def __init__(self, *, zookeeper: str | None = None, brokers: str | None = None, live: bool = False):
+    def __init__(self, *, zookeeper: str | Access | None = None, brokers: str | None = None, live: bool = False):
         self.name = f"zookeeper:{zookeeper}" if zookeeper is not None else f"brokers:{brokers}"
         self._cluster = Cluster(zookeeper=zookeeper, brokers=brokers, live=live)
         self._consumers: dict[int, SimpleConsumer] = {}
@@ -396,7 +402,7 @@ class ArchiveSource(Source):
         return source
 
     def _read(self, rest: Range, skip: bool, fetch_bytes: int, fail_on_data_loss: bool) -> Iterator[MessageSet]:
-        policy = "skip" if skip else "stop"
+        policy: OnCorrupt = "skip" if skip else "stop"
         with self._open(rest.tp) as log:
             while rest.size:
                 bounds = log.start_offset, log.end_offset
@@ -406,7 +412,7 @@ class ArchiveSource(Source):
                         if part.error is None:
                             rest = rest.after(part.next_offset)
                         else:
-                            part, rest = _after_damage(part, rest, skip, lambda: _starts(log))
+                            part, rest = _after_damage(part, part.error, rest, skip, lambda: _starts(log))
                         yield part
                     return
                 except OffsetOutOfRangeError:
@@ -502,7 +508,7 @@ def _next_part(
         if left == rest:
             raise ProtocolError(f"{rest.tp}: the log goes from {earliest} to {latest}, but has nothing at {rest.start}")
         return None, left
-    return _after_damage(part, rest, skip, lambda: _segment_starts(consumer, rest.tp))
+    return _after_damage(part, part.error, rest, skip, lambda: _segment_starts(consumer, rest.tp))
 
 
 def _receive(consumer: SimpleConsumer, rest: Range) -> MessageSet:
@@ -537,8 +543,9 @@ def _find_directories(roots: list[tuple[int, Path]]) -> dict[TopicPartition, Pat
         if not directories:
             raise LogError(f"no logs in {str(root)!r}: no directory there is named topic-partition, such as clicks-0")
         for directory in directories:
-            topic, partition = parse_log_name(directory.name)
-            tp = TopicPartition(topic, broker, partition)
+            name = parse_log_name(directory.name)
+            assert name is not None  # no others are found
+            tp = TopicPartition(name[0], broker, name[1])
             if found.setdefault(tp, directory) != directory:
                 raise LogError(f"two directories are given for {tp}: {str(found[tp])!r} and {str(directory)!r}")
     return found
@@ -552,23 +559,25 @@ def _starts(log: Log) -> list[int]:
 
 
 def _after_damage(
-    part: MessageSet, rest: Range, skip: bool, segment_starts: Callable[[], list[int]]
+    part: MessageSet, error: PlacedError, rest: Range, skip: bool, segment_starts: Callable[[], list[int]]
 ) -> tuple[MessageSet, Range]:
-    """``part``, which ends with an error, and what is left to read: with ``skip`` what is behind the damage.
+    """``part``, which ends with ``error``, and what is left to read: with ``skip`` what is behind the damage.
 
     The error of the part that is returned tells then where that is. Without ``skip`` nothing is left.
     """
-    error = part.error
     next_offset = offset_behind(error)
     if not skip:
         return part.with_error(_corruption(error, next_offset)), rest.after(rest.end)
     if next_offset is None:
-        next_offset = min((start for start in segment_starts() if error.offset < start < rest.end), default=rest.end)
+        begin = part.next_offset if error.offset is None else error.offset
+        next_offset = min((start for start in segment_starts() if begin < start < rest.end), default=rest.end)
     return part.with_error(_corruption(error, next_offset)), rest.after(next_offset)
 
 
-def _corruption(error: CorruptMessageError | MessageTooLargeError, next_offset: int | None) -> CorruptMessageError:
+def _corruption(error: PlacedError, next_offset: int | None) -> CorruptMessageError:
     if isinstance(error, CorruptMessageError) and error.next_offset == next_offset:
         return error
-    place = {"topic": error.topic, "broker": error.broker, "partition": error.partition, "offset": error.offset}
-    return CorruptMessageError(error.reason, next_offset=next_offset, **place)
+    return CorruptMessageError(
+        error.reason, next_offset=next_offset,
+        topic=error.topic, broker=error.broker, partition=error.partition, offset=error.offset,
+    )  # fmt: skip

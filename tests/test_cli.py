@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka07c import build_message_set, cli, errors
+from kafka07c import _crc32, build_message_set, cli, errors
+from kafka07c.build_info import build_info
 from kafka07c.cli import exit_codes, main, output
 from kafka07c.cli.exit_codes import exit_code
 
@@ -29,6 +30,7 @@ def test_every_error_class_has_its_exit_code():
     expected = {
         "BrokerConnectionError": 3, "BrokerTimeoutError": 3, "ZooKeeperError": 3, "BrokerIdInUseError": 3,
         "CorruptMessageError": 4, "InvalidTopicError": 2, "UnknownTopicError": 2, "MissingExtraError": 2,
+        "OutputFolderError": 2,
     }  # fmt: skip
     for name in errors.__all__:
         cls = getattr(errors, name)
@@ -51,7 +53,9 @@ def test_version(capsys):
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
-    assert (ended.value.code, capsys.readouterr().out) == (0, f"kafka07c {project['version']}\n")
+    out = capsys.readouterr().out
+    assert (ended.value.code, out) == (0, f"{build_info()}\n")
+    assert out.startswith(f"kafka07c {project['version']} (") and f"crc {_crc32.kernel()}" in out and "gzip " in out
 
 
 @pytest.mark.parametrize("arguments", [[], ["nonsense"], ["dump"], ["cat"], ["ingest", "--topic", "t"]])

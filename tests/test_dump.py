@@ -184,11 +184,11 @@ def test_a_name_without_an_offset_is_a_usage_error(run, tmp_path, name):
 
 def test_a_missing_file_is_named(run, tmp_path):
     code, _, err = run(tmp_path / f"{0:020d}.kafka")
-    assert code == 5
+    assert code == 2
     assert "No such file" in err and len(err.splitlines()) == 1
 
 
 def test_a_folder_is_no_segment(run, tmp_path):
     (tmp_path / f"{0:020d}.kafka").mkdir()
     code, _, err = run(tmp_path / f"{0:020d}.kafka")
-    assert code == 5 and len(err.splitlines()) == 1
+    assert code == 2 and len(err.splitlines()) == 1

@@ -640,7 +640,7 @@ def test_ended_in_the_middle_of_its_tasks(spark, tmp_path, ending):
                 assert process.returncode == -signal.SIGKILL
             else:
                 assert process.returncode == 5, notes
-                reason = "the run was interrupted" if ending == "Ctrl-C" else "Spark gave up on a task"
+                reason = {"Ctrl-C": "the run was interrupted", "its Java killed": "Spark's Java was killed by SIGKILL"}[ending]
                 assert f"clicks 1-0 was read up to offset 0: {reason}" in notes
                 committed = json.loads(printed)["messages"]
                 assert committed in (0, 100)

@@ -20,7 +20,7 @@ from kafka07c.broker.storage import Storage
 from kafka07c.broker.ticker import Ticker
 from kafka07c.metrics import NONE, Metrics
 from kafka07c.segments import Recovery
-from kafka07c.zookeeper import BrokerRegistration, parse_hosts
+from kafka07c.zookeeper import Access, BrokerRegistration, parse_hosts
 
 __all__ = ["Broker"]
 
@@ -46,8 +46,8 @@ class Broker:
     retention property is given, and copies what recovery cuts off before it cuts it.
 
     ``properties`` has settings by their 0.7 names (:class:`~kafka07c.broker.config.BrokerConfig`); an argument that is
-    given goes before the property of the same meaning. ``zookeeper`` (``"host:port,…/chroot"``): the broker and its
-    topics are registered there. More than ``max_connections`` connections at a time are refused. ``clock`` gives the
+    given goes before the property of the same meaning. ``zookeeper`` (``"host:port,…/chroot"``, or an
+    :class:`~kafka07c.zookeeper.Access`): the broker and its topics are registered there. More than ``max_connections`` connections at a time are refused. ``clock`` gives the
     time in seconds since 1970, UTC, that OFFSETS by time, rolling and retention go by. ``metrics`` counts what 0.7.2
     shows over JMX (:mod:`kafka07c.broker.stats` has the names).
 
@@ -62,7 +62,7 @@ class Broker:
         broker_id: int | None = None,
         port: int | None = None,
         partitions: int | None = None,
-        zookeeper: str | None = None,
+        zookeeper: str | Access | None = None,
         host: str = "127.0.0.1",
         properties: Mapping[str, Any] | None = None,
         *,
@@ -76,12 +76,13 @@ class Broker:
             broker_id=broker_id,
             port=port,
             partitions=partitions,
-            zookeeper=zookeeper,
+            zookeeper=None if zookeeper is None else str(zookeeper),
         )
         if self.config.log_dir is None:
             raise ValueError("a broker needs a log directory: log_dir, or the property log.dir")
         if self.config.zookeeper is not None:
             parse_hosts(self.config.zookeeper)
+        self._zookeeper = zookeeper if isinstance(zookeeper, Access) else self.config.zookeeper
         self.broker_id = self.config.broker_id
         self.host = host
         #: the port that the broker listens on; 0 as long as it has not taken a free one
@@ -209,11 +210,11 @@ class _Running:
 
     def _register(self, broker: Broker) -> BrokerRegistration | None:
         config = broker.config
-        if config.zookeeper is None or config.enable_zookeeper is False:
+        if broker._zookeeper is None or config.enable_zookeeper is False:
             return None
         host = config.hostname or (socket.gethostname() if broker.host in _WILDCARDS else broker.host)
         registration = BrokerRegistration(
-            config.zookeeper,
+            broker._zookeeper,
             broker.broker_id,
             host,
             broker.port,

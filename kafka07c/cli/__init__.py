@@ -12,14 +12,31 @@ import select
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib.metadata import version
+from typing import NoReturn
 
-from kafka07c.cli import broker, brokers, cat, dump, groups, ingest, lag, metrics, offsets, topics, verify_rebalance
-from kafka07c.cli.exit_codes import INTERNAL, INTERRUPTED, OK, exit_code
+from kafka07c.cli import (
+    broker,
+    brokers,
+    cat,
+    dump,
+    groups,
+    ingest,
+    lag,
+    metrics,
+    mirror,
+    offsets,
+    perf,
+    produce,
+    topics,
+    verify_rebalance,
+)
+from kafka07c.cli.exit_codes import INTERNAL, INTERRUPTED, OK, USAGE, exit_code
 
 __all__ = ["main"]
 
-_COMMANDS = (ingest, cat, dump, broker, topics, brokers, groups, lag, offsets, verify_rebalance, metrics)
+_COMMANDS = (
+    ingest, cat, produce, mirror, perf, dump, broker, topics, brokers, groups, lag, offsets, verify_rebalance, metrics,
+)  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,10 +44,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     code = OK
     try:
-        code = args.run(args)
+        code = int(args.run(args))
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
+        _give_up_unwritten()
         return INTERRUPTED
     except Exception as error:
         enough = isinstance(error, BrokenPipeError) and _stdout_is_closed()  # whoever read our output has had enough
@@ -69,13 +87,37 @@ def _text(error: Exception) -> str:
     return str(error)
 
 
+class _Parser(argparse.ArgumentParser):
+    """One that says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE, f"{self.prog}: {' '.join(message.split())} ({self.prog} --help explains)\n")
+
+
+class _Version(argparse.Action):
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *others: object) -> NoReturn:
+        from kafka07c.build_info import build_info
+
+        print(build_info())
+        parser.exit()
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="kafka07c",
-        description="Apache Kafka 0.7: read its brokers and its log segments.",
-        epilog="Each command explains itself: kafka07c ingest --help",
+        description="Apache Kafka 0.7: its brokers, its consumer groups, its log segments.",
+        epilog="example:\n  kafka07c cat --zookeeper zk1:2181/kafka -t clicks\n\n"
+        "Each command explains itself: kafka07c cat --help. Data goes to stdout, all else to stderr. Exit codes:\n"
+        "0 done; 1 a fault of kafka07c; 2 the command line asks for what cannot be; 3 nobody could be reached;\n"
+        "4 corrupt data; 5 not done, or not to its end; 130 interrupted (a command that runs until then: 0).",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"kafka07c {version('kafka07c')}")
+    parser.add_argument("--version", action=_Version, help="show the version and what runs in it, and end")
+    parser.add_argument("--debug", action="store_true", help="show the Python trace of an error")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command in _COMMANDS:
         command.add_parser(commands)

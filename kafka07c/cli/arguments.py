@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import textwrap
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kafka07c.cli.exit_codes import UsageError
 from kafka07c.cli.output import note
+from kafka07c.cli.zookeeper_access import add_access, with_access
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -17,10 +19,11 @@ if TYPE_CHECKING:
     from kafka07c.metrics import Metrics
     from kafka07c.names import TopicPartition
     from kafka07c.ranges import Source
+    from kafka07c.zookeeper import Access
 
 __all__ = [
-    "ZOOKEEPER_VARIABLE", "Commands", "add_command", "add_group", "add_metrics", "add_source", "add_zookeeper", "address",
-    "open_source", "selected_partitions", "serving_metrics", "zookeeper_of",
+    "ZOOKEEPER_VARIABLE", "Commands", "add_command", "add_group", "add_metrics", "add_source", "add_zookeeper",
+    "address", "open_source", "selected_partitions", "serving_metrics", "with_broker_ids", "zookeeper_of",
 ]  # fmt: skip
 
 #: what ``add_subparsers`` gives
@@ -37,19 +40,33 @@ def add_command(
     help: str,
     description: str,
     example: str,
+    fields: str | None = None,
 ) -> argparse.ArgumentParser:
-    """A parser for one command, with ``--debug`` and an example below its help."""
+    """A parser for one command, with ``--debug`` and an example below its help.
+
+    ``fields`` documents what ``--json`` prints: ``"topic: topic, partitions, brokers (partitions by broker id)"`` says
+    that there is an object per topic, with these names in it.
+    """
+    per, _, names = (fields or "").partition(": ")
+    documented = f"fields with --json, one object per {per}:\n{_wrapped(names)}\n\n" if fields else ""
     parser = commands.add_parser(
         name,
         help=help,
         description=description,
-        epilog=f"example:\n{example}",
+        epilog=f"{documented}example:\n{example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.set_defaults(run=run)
-    parser.add_argument("--debug", action="store_true", help="show the Python trace of an error")
+    # suppressed, so that it does not take back what stands before the command
+    parser.add_argument(
+        "--debug", action="store_true", default=argparse.SUPPRESS, help="show the Python trace of an error"
+    )
     return parser
+
+
+def _wrapped(names: str) -> str:
+    return textwrap.fill(names, 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 
 
 def add_source(parser: argparse.ArgumentParser, *broker_flags: str) -> None:
@@ -60,8 +77,12 @@ def add_source(parser: argparse.ArgumentParser, *broker_flags: str) -> None:
         metavar="HOST:PORT[/CHROOT]",
         help=f"live brokers, as this ZooKeeper lists them (without any of the three: ${ZOOKEEPER_VARIABLE})",
     )
+    add_access(group)
     group.add_argument(
-        *broker_flags, dest="brokers", metavar="ID:HOST:PORT,…", help="live brokers, named with their broker ids"
+        *broker_flags,
+        dest="brokers",
+        metavar="ID:HOST:PORT,…",
+        help="live brokers, named with their broker ids (HOST:PORT,… are 0, 1, …)",
     )
     group.add_argument(
         "--logs",
@@ -74,18 +95,28 @@ def open_source(args: argparse.Namespace) -> Source:
     """The source that the arguments of ``add_source`` name; UsageError if they do not name exactly one."""
     from kafka07c import ranges
 
-    given = {name: getattr(args, name) for name in ("zookeeper", "brokers", "logs")}
-    if given["brokers"] and re.fullmatch(r"[^:,]+:[0-9]+", given["brokers"]):
-        given["brokers"] = f"0:{given['brokers']}"  # kcat's form names a broker without its id
+    given: dict[str, Any] = {name: getattr(args, name) for name in ("zookeeper", "brokers", "logs")}
     given = {name: value for name, value in given.items() if value is not None}
     if not given and (zookeeper := os.environ.get(ZOOKEEPER_VARIABLE)):
         given = {"zookeeper": zookeeper}
     if len(given) != 1:
         raise UsageError(f"give exactly one of --zookeeper, --brokers and --logs (or set {ZOOKEEPER_VARIABLE})")
+    if "zookeeper" in given:
+        given["zookeeper"] = with_access(args, given["zookeeper"])
+    if "brokers" in given:
+        given["brokers"] = with_broker_ids(given["brokers"])
     try:
         return ranges.open_source(**given)
     except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+def with_broker_ids(brokers: str) -> str:
+    """kcat's form, ``host:port,host:port``, names brokers without ids: here they are 0, 1, …"""
+    items = brokers.split(",")
+    if all(re.fullmatch(r"[^:,]+:[0-9]+", item) for item in items):
+        return ",".join(f"{number}:{item}" for number, item in enumerate(items))
+    return brokers
 
 
 def selected_partitions(partitions: list[TopicPartition], wanted: str | None) -> list[TopicPartition]:
@@ -106,6 +137,7 @@ def add_zookeeper(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT[/CHROOT]",
         help=f"the cluster's ZooKeeper (default: ${ZOOKEEPER_VARIABLE})",
     )
+    add_access(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
@@ -114,8 +146,8 @@ def add_group(parser: argparse.ArgumentParser, **options: Any) -> None:
     parser.add_argument("-g", "--group", metavar="GROUP", **{"required": True, "help": "the consumer group", **options})
 
 
-def zookeeper_of(args: argparse.Namespace) -> str:
-    """The address that ``add_zookeeper`` asked for; UsageError when there is none, or it is malformed."""
+def zookeeper_of(args: argparse.Namespace) -> str | Access:
+    """The address that ``add_zookeeper`` asked for, with what lets us in; UsageError: there is none, or malformed."""
     from kafka07c.zookeeper import parse_hosts
 
     zookeeper = args.zookeeper or os.environ.get(ZOOKEEPER_VARIABLE)
@@ -125,7 +157,7 @@ def zookeeper_of(args: argparse.Namespace) -> str:
         parse_hosts(zookeeper)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    return zookeeper
+    return with_access(args, zookeeper)
 
 
 def add_metrics(parser: argparse.ArgumentParser) -> None:

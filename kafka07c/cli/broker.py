@@ -8,9 +8,10 @@ import signal
 import sys
 import threading
 
-from kafka07c.cli.arguments import add_command, add_metrics, serving_metrics
+from kafka07c.cli.arguments import Commands, add_command, add_metrics, serving_metrics
 from kafka07c.cli.exit_codes import OK, UsageError
 from kafka07c.cli.output import json_line, note
+from kafka07c.cli.zookeeper_access import add_access, with_access
 
 __all__ = ["add_parser", "run"]
 
@@ -21,7 +22,7 @@ _EXAMPLE = """\
   kafka07c broker --config server.properties --zookeeper 127.0.0.1:2181/dev --id 1 --port 0"""
 
 
-def add_parser(commands: argparse._SubParsersAction) -> None:
+def add_parser(commands: Commands) -> None:
     parser = add_command(
         commands,
         "broker",
@@ -33,6 +34,7 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
             "SIGTERM or SIGINT ends it cleanly. Retention is off unless a property turns it on."
         ),
         example=_EXAMPLE,
+        fields="broker: broker, host, port",
     )
     parser.add_argument("--log-dir", metavar="DIR", help="where the logs are; needed unless a property log.dir says it")
     parser.add_argument("--id", type=int, metavar="N", help="broker id (default: 0)")
@@ -40,6 +42,7 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to bind to (default: %(default)s)")
     parser.add_argument("--partitions", type=int, metavar="N", help="partitions of each topic (default: 1)")
     parser.add_argument("--zookeeper", metavar="HOST:PORT[/CHROOT]", help="register the broker and its topics there")
+    add_access(parser)
     parser.add_argument("--config", metavar="FILE", help="settings by their 0.7 names, as in server.properties")
     parser.add_argument(
         "--property", action="append", default=[], metavar="NAME=VALUE", help="one setting; goes before those in FILE"
@@ -56,10 +59,11 @@ def run(args: argparse.Namespace) -> int:
     properties = _properties(args)
     port = _DEFAULT_PORT if args.port is None and "port" not in properties else args.port
     with _StopSignals() as signals, serving_metrics(args) as metrics:
+        # by an argument as by the property, for only an argument can say how ZooKeeper lets us in
+        zookeeper = args.zookeeper or properties.get("zk.connect")
+        access = with_access(args, zookeeper) if zookeeper else None
         try:
-            broker = Broker(
-                args.log_dir, args.id, port, args.partitions, args.zookeeper, args.host, properties, metrics=metrics
-            )
+            broker = Broker(args.log_dir, args.id, port, args.partitions, access, args.host, properties, metrics=metrics)
         except ValueError as error:
             raise UsageError(str(error)) from None
         try:

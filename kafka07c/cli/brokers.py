@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from kafka07c.cli.arguments import add_command, add_zookeeper, zookeeper_of
+from kafka07c.cli.arguments import Commands, add_command, add_zookeeper, zookeeper_of
 from kafka07c.cli.exit_codes import OK
 from kafka07c.cli.output import note, print_rows
 
@@ -15,7 +15,7 @@ _EXAMPLE = """\
   kafka07c brokers --zookeeper zk1:2181/kafka --json"""
 
 
-def add_parser(commands) -> None:
+def add_parser(commands: Commands) -> None:
     parser = add_command(
         commands,
         "brokers",
@@ -23,6 +23,7 @@ def add_parser(commands) -> None:
         help="the brokers of a cluster",
         description="Lists the brokers that are registered, with the number of their topics and partitions.",
         example=_EXAMPLE,
+        fields="broker: id, host, port, topics, partitions (the last two: how many it has)",
     )
     add_zookeeper(parser)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kafka07c.cli.arguments import add_command, add_metrics, add_source, open_source, selected_partitions
+from kafka07c.cli.arguments import Commands, add_command, add_metrics, add_source, open_source, selected_partitions
 from kafka07c.cli.exit_codes import OK, UsageError, exit_code
 from kafka07c.cli.output import json_line, note, payload_fields
 from kafka07c.errors import BrokerConnectionError, KafkaError, OffsetOutOfRangeError
@@ -43,7 +43,7 @@ _FIRST_WAIT = 0.05
 _LAST_WAIT = 1.0
 
 
-def add_parser(commands) -> None:
+def add_parser(commands: Commands) -> None:
     parser = add_command(
         commands,
         "cat",
@@ -52,6 +52,8 @@ def add_parser(commands) -> None:
         description="Prints a topic's messages, and waits for more unless told otherwise (-e, -c). Ctrl-C ends it.\n"
         "With -G it is a member of a consumer group: it prints what falls to its share, and commits what is printed.",
         example=_EXAMPLE,
+        fields="message: topic, broker, partition, offset (of the stored entry), index (in it), next_offset, key (null: "
+        "0.7 has none), payload, or payload_base64 where it is no UTF-8",
     )
     add_source(parser, "-b", "--brokers")
     what = parser.add_mutually_exclusive_group(required=True)
@@ -169,7 +171,7 @@ class _Cat:
             time.sleep(wait)
             self._look_for_more(positions, ends)
 
-    def _look_for_more(self, positions: dict, ends: dict) -> None:
+    def _look_for_more(self, positions: dict[TopicPartition, _Position], ends: dict[TopicPartition, int]) -> None:
         for tp in positions:
             try:
                 ends[tp] = self._source.bounds(tp)[1]
@@ -217,10 +219,8 @@ class _Cat:
 
 
 def _position(source: Source, tp: TopicPartition, start: str | int, earliest: int, latest: int) -> _Position:
-    if start == "beginning":
-        return _Position(earliest)
-    if start == "end":
-        return _Position(latest)
+    if isinstance(start, str):
+        return _Position(earliest if start == "beginning" else latest)
     if start < 0:
         return _last_messages(source, tp, -start, earliest, latest)
     if not earliest <= start <= latest:
@@ -279,9 +279,9 @@ def _fields(message: Message) -> dict[str, Any]:
 
 
 _FORMATS: dict[str, Callable[[Message], bytes]] = {
-    "t": lambda message: message.topic.encode(),
-    "b": lambda message: b"%d" % message.broker,
-    "p": lambda message: b"%d" % message.partition,
+    "t": lambda message: str(message.topic).encode(),
+    "b": lambda message: str(message.broker).encode(),
+    "p": lambda message: str(message.partition).encode(),
     "o": lambda message: b"%d" % message.offset,
     "i": lambda message: b"%d" % message.index,
     "n": lambda message: b"%d" % message.next_offset,
@@ -296,11 +296,15 @@ _FORMATS: dict[str, Callable[[Message], bytes]] = {
 }
 
 
+def _constant(piece: bytes) -> Callable[[Message], bytes]:
+    return lambda message: piece
+
+
 def _parse_format(text: str) -> list[Callable[[Message], bytes]]:
     pieces: list[Callable[[Message], bytes]] = []
     for literal, letter in re.findall(r"((?:[^%])+)|%(.?)", text, re.DOTALL):
         if literal:
-            pieces.append(lambda message, piece=unescape(literal): piece)
+            pieces.append(_constant(unescape(literal)))
         elif letter in _FORMATS:
             pieces.append(_FORMATS[letter])
         else:
@@ -314,10 +318,11 @@ _ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
 def unescape(text: str) -> bytes:
     """The bytes that are meant, with \\n, \\t, \\xNN and so on taken for what they stand for; others stay as is."""
 
-    def replacement(match: re.Match) -> bytes:
+    def replacement(match: re.Match[bytes]) -> bytes:
         if match[1]:
             return bytes([int(match[1], 16)])
-        return _ESCAPES.get(match[2].decode("latin-1"), match[0])
+        whole: bytes = match[0]
+        return _ESCAPES.get(match[2].decode("latin-1"), whole)
 
     encoded = text.encode("utf-8", "surrogateescape")
     return re.sub(rb"\\(?:x([0-9a-fA-F]{1,2})|(.))", replacement, encoded, flags=re.DOTALL)

@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka07c._views import Codec, MessageSet
-from kafka07c.cli.arguments import add_command
+from kafka07c._compress import Codec
+from kafka07c._views import Message, MessageSet
+from kafka07c.cli.arguments import Commands, add_command
 from kafka07c.cli.exit_codes import CORRUPT, OK, UsageError
 from kafka07c.cli.output import json_line, note, payload_fields
 from kafka07c.config import MAX_REQUEST_BYTES
@@ -35,10 +36,10 @@ _WINDOW = 1 << 20
 _SIZE_BYTES = 4
 #: bytes after the size field and before the payload, by magic: magic, [attributes], CRC
 _HEADER_BYTES = {0: 5, 1: 6}
-_CODECS = {Codec.NONE: "NoCompressionCodec", Codec.GZIP: "GZIPCompressionCodec", Codec.SNAPPY: "SnappyCompressionCodec"}
+_CODECS: dict[int, str] = {Codec.NONE: "NoCompressionCodec", Codec.GZIP: "GZIPCompressionCodec", Codec.SNAPPY: "SnappyCompressionCodec"}
 
 
-def add_parser(commands) -> None:
+def add_parser(commands: Commands) -> None:
     parser = add_command(
         commands,
         "dump",
@@ -47,6 +48,9 @@ def add_parser(commands) -> None:
         description="Prints what log segment files hold, in the lines of 0.7's DumpLogSegments.\n"
         "Exit code 4 if an entry is corrupt.",
         example=_EXAMPLE,
+        fields="entry, and with --deep per message in it: file, offset, next_offset, valid, codec (none, gzip, snappy; a "
+        "number where 0.7 has no such), magic, crc, payload_size, index (of a message in its entry), payload, or "
+        "payload_base64 where it is no UTF-8",
     )
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a segment file, <start offset>.kafka")
     parser.add_argument("--no-payload", "-noprint", action="store_true", help="leave the payloads out")
@@ -65,6 +69,8 @@ def _start_offset(path: Path) -> int:
     match = re.match(r"(\d{1,20})\.", path.name)
     if match is None or int(match[1]) >= 1 << 63:
         raise UsageError(f"{path} is no segment file: the name has to begin with its first offset and a dot")
+    if not path.is_file():
+        raise UsageError(f"{path} is no file" if path.exists() else f"{path}: No such file or directory")
     return int(match[1])
 
 
@@ -96,9 +102,9 @@ def _dump(path: Path, start: int, show: _Text | _Json, deep: bool) -> int:
                 errors += 1
         show.end(tail)
         if left := start + size - tail:
-            error = _rest_error(file.take(tail - start, min(left, _WINDOW)), tail, left)
-            tell(error or f"offset {tail}: the file ends with {left} bytes of an entry that does not end in it")
-            errors += error is not None
+            reason = _rest_error(file.take(tail - start, min(left, _WINDOW)), tail, left)
+            tell(reason or f"offset {tail}: the file ends with {left} bytes of an entry that does not end in it")
+            errors += reason is not None
     return errors
 
 
@@ -179,7 +185,7 @@ class _Text:
         codec = _CODECS.get(entry.codec, f"unknown codec {entry.codec}")
         self._line(f"offset: {entry.offset} isvalid: {valid}", entry.payload, entry.magic, codec)
 
-    def inner(self, message) -> None:
+    def inner(self, message: Message) -> None:
         attributes = f"offset: {message.offset} index: {message.index} isvalid: true"
         self._line(attributes, message.payload, message.magic, _CODECS[Codec(message.attributes & 3)])
 
@@ -205,13 +211,13 @@ class _Json:
         codec = str(Codec(entry.codec)) if entry.codec in _CODECS else entry.codec
         self._line(entry, {"next_offset": entry.next_offset, "valid": entry.error is None, "codec": codec})
 
-    def inner(self, message) -> None:
+    def inner(self, message: Message) -> None:
         self._line(message, {"index": message.index, "next_offset": message.next_offset, "valid": True})
 
     def end(self, tail: int) -> None:
         pass
 
-    def _line(self, entry, fields: dict) -> None:
+    def _line(self, entry: _Entry | Message, fields: dict[str, object]) -> None:
         place = {"file": self._file, "offset": entry.offset}
         fields |= {"magic": entry.magic, "crc": entry.crc, "payload_size": len(entry.payload)}
         payload = {} if self._no_payload else payload_fields(bytes(entry.payload))

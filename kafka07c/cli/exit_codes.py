@@ -13,6 +13,7 @@ from kafka07c.errors import (
     InvalidTopicError,
     KafkaError,
     MissingExtraError,
+    OutputFolderError,
     UnknownTopicError,
     ZooKeeperError,
 )
@@ -40,7 +41,7 @@ class UnreachableError(KafkaError):
 
 
 _CODES: tuple[tuple[tuple[type[Exception], ...], int], ...] = (
-    ((UsageError, InvalidTopicError, UnknownTopicError, MissingExtraError), USAGE),
+    ((UsageError, InvalidTopicError, UnknownTopicError, MissingExtraError, OutputFolderError), USAGE),
     ((BrokerConnectionError, ZooKeeperError, UnreachableError), UNREACHABLE),
     ((CorruptMessageError,), CORRUPT),
     ((KafkaError, OSError), INCOMPLETE),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from kafka07c.cli.arguments import add_command, add_group, add_zookeeper, zookeeper_of
+from kafka07c.cli.arguments import Commands, add_command, add_group, add_zookeeper, zookeeper_of
 from kafka07c.cli.exit_codes import OK, UsageError
 from kafka07c.cli.output import print_rows
 
@@ -19,7 +19,7 @@ _EXAMPLE = """\
   kafka07c groups --zookeeper zk1:2181/kafka -g billing"""
 
 
-def add_parser(commands) -> None:
+def add_parser(commands: Commands) -> None:
     parser = add_command(
         commands,
         "groups",
@@ -29,6 +29,8 @@ def add_parser(commands) -> None:
         "A subscription is shown as it stands in ZooKeeper: topics with their threads, *threads*whitelist or\n"
         "!threads!blacklist.",
         example=_EXAMPLE,
+        fields="group: group, members, topics, owned, committed (how many of each). With -g one per member: group, consumer_id, "
+        "partitions (how many it owns), subscription",
     )
     add_zookeeper(parser)
     add_group(parser, required=False, help="show the members of this group")

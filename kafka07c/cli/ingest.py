@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from kafka07c.cli.arguments import add_command, add_source, open_source
+from kafka07c.cli.arguments import Commands, add_command, add_source, open_source
 from kafka07c.cli.exit_codes import CORRUPT, INCOMPLETE, OK, UNREACHABLE, UsageError
 from kafka07c.cli.output import json_line, megabytes_per_second, note, progress_bar, table
 from kafka07c.errors import MissingExtraError
@@ -21,7 +21,7 @@ _EXAMPLE = """\
 """
 
 
-def add_parser(commands) -> None:
+def add_parser(commands: Commands) -> None:
     parser = add_command(
         commands,
         "ingest",
@@ -30,6 +30,10 @@ def add_parser(commands) -> None:
         description="Reads topics to the end that they have now and writes Parquet. Run again, it goes on from there:\n"
         "the folder's manifests say what it holds. Readers see complete, committed files only.",
         example=_EXAMPLE,
+        fields="run: out, source, manifest (its number; null: nothing to commit), messages, bytes, seconds, "
+        "reading_seconds, partitions: of each topic, broker, partition, start, end (what was read, in bytes of the log), "
+        "messages, bytes, seconds, first_offset, last_offset, corrupt (start, end, reason of what was skipped), "
+        "complete, reason (of an end before the end), files",
     )
     add_source(parser, "--brokers")
     parser.add_argument("--topic", action="append", required=True, metavar="NAME", help="a topic; may be repeated")
@@ -48,10 +52,11 @@ def add_parser(commands) -> None:
 def run(args: argparse.Namespace) -> int:
     try:
         from kafka07c.spark import ingest
+        from kafka07c.spark.writer import COMPRESSIONS
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"{error.name} is not installed: pip install 'kafka07c[spark]'") from None
-    if args.compression not in ingest.COMPRESSIONS:
-        raise UsageError(f"--compression is one of {', '.join(ingest.COMPRESSIONS)}, not {args.compression}")
+    if args.compression not in COMPRESSIONS:
+        raise UsageError(f"--compression is one of {', '.join(COMPRESSIONS)}, not {args.compression}")
     with open_source(args) as source, progress_bar("ingest") as progress:
         report = ingest.ingest(
             source,

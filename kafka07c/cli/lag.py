@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from kafka07c.cli.arguments import add_command, add_group, add_zookeeper, zookeeper_of
+from kafka07c.cli.arguments import Commands, add_command, add_group, add_zookeeper, zookeeper_of
 from kafka07c.cli.exit_codes import OK, UNREACHABLE
 from kafka07c.cli.groups import existing_group, member_of
 from kafka07c.cli.output import note, print_rows
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kafka07c.names import TopicPartition
+    from kafka07c.zookeeper import Access
 
 __all__ = ["add_parser", "log_bounds", "run"]
 
@@ -28,7 +29,7 @@ _EXAMPLE = """\
 _HEADS = ("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "OWNER")
 
 
-def add_parser(commands) -> None:
+def add_parser(commands: Commands) -> None:
     parser = add_command(
         commands,
         "lag",
@@ -37,6 +38,8 @@ def add_parser(commands) -> None:
         description="Shows each partition that a group has to do with: what is committed, where the log ends (what is\n"
         "flushed), the bytes in between, the member that owns it and that member's thread. - is: not there.",
         example=_EXAMPLE,
+        fields="partition: group, topic, partition (broker-partition), current_offset, log_end_offset, lag, consumer_id, owner "
+        "(null: not there)",
     )
     add_zookeeper(parser)
     add_group(parser)
@@ -64,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def log_bounds(
-    zookeeper: str, partitions: Iterable[TopicPartition]
+    zookeeper: str | Access, partitions: Iterable[TopicPartition]
 ) -> tuple[dict[TopicPartition, tuple[int, int]], list[KafkaError]]:
     """Where the logs begin and end, as their brokers say; and an error for each broker that does not say it."""
     from kafka07c.ranges import open_source

@@ -38,10 +38,10 @@ def add_parser(commands: Commands) -> None:
         run,
         help="the figures of a running kafka07c, as JmxTool",
         description="Shows the figures of a process that runs with --metrics (cat -G, produce, mirror, broker), or that\n"
-        "calls kafka07c.metrics_server.serve. The names are those of 0.7's MBeans. Exit code 3 if nobody answers.\n"
-        "Fields with --json, one object per figure: time (ms since 1970), kind (counter or gauge), name, labels,\n"
-        "value, and with --interval per_second (of a counter, since the last look; else null).",
+        "calls kafka07c.metrics_server.serve. The names are those of 0.7's MBeans. Exit code 3 if nobody answers.",
         example=_EXAMPLE,
+        fields="figure: time (ms since 1970), kind (counter or gauge), name, labels, value, and with --interval "
+        "per_second (of a counter, since the last look; else null)",
     )
     parser.add_argument("address", type=address, metavar="[HOST:]PORT", help="where it shows them")
     parser.add_argument(

@@ -9,19 +9,22 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafka07c.cli import offsets_before
-from kafka07c.cli.arguments import add_command, add_group, add_zookeeper, zookeeper_of
+from kafka07c.cli.arguments import Commands, add_command, add_group, add_zookeeper, zookeeper_of
 from kafka07c.cli.exit_codes import OK, UsageError
 from kafka07c.cli.groups import existing_group
-from kafka07c.cli.output import note, print_rows
+from kafka07c.cli.output import json_line, note, print_rows
 from kafka07c.errors import CorruptMessageError, GroupError, KafkaError
 
 if TYPE_CHECKING:
     from kafka07c.group_state import GroupState
     from kafka07c.names import TopicPartition
+    from kafka07c.positions import Position
+    from kafka07c.ranges import Source
+    from kafka07c.zookeeper import Access
 
 __all__ = ["add_parser", "format_line", "parse_lines"]
 
@@ -36,7 +39,7 @@ _LINE = re.compile(r"/consumers/([^/]+)/offsets/([^/]+)/([^/:]+):([0-9]{1,19})")
 _MAX_OFFSET = 2**63 - 1
 
 
-def add_parser(commands) -> None:
+def add_parser(commands: Commands) -> None:
     parser = add_command(
         commands,
         "offsets",
@@ -54,9 +57,19 @@ def add_parser(commands) -> None:
     offsets_before.add_parser(actions)
 
 
-def _add_action(actions, name: str, run, about: str, example: str) -> argparse.ArgumentParser:
+_CHANGES = "change: group, topic, partition (broker-partition), current_offset (null: none), new_offset"
+
+
+def _add_action(
+    actions: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    about: str,
+    example: str,
+    fields: str = _CHANGES,
+) -> argparse.ArgumentParser:
     description = f"{about[0].upper()}{about[1:]}."
-    parser = add_command(actions, name, run, help=about, description=description, example=example)
+    parser = add_command(actions, name, run, help=about, description=description, example=example, fields=fields)
     add_zookeeper(parser)
     return parser
 
@@ -75,10 +88,11 @@ def _add_execute(parser: argparse.ArgumentParser) -> None:
 # show
 
 
-def _add_show(actions) -> None:
+def _add_show(actions: Commands) -> None:
     parser = _add_action(
         actions, "show", _show, "show what a group has committed",
         "  kafka07c offsets show --zookeeper zk1:2181/kafka -g billing -t clicks",
+        "partition: group, topic, partition (broker-partition), current_offset, index (in the entry that begins there)",
     )  # fmt: skip
     add_group(parser)
     _add_topics(parser)
@@ -99,10 +113,11 @@ def _show(args: argparse.Namespace) -> int:
 # export and import
 
 
-def _add_export(actions) -> None:
+def _add_export(actions: Commands) -> None:
     parser = _add_action(
         actions, "export", _export, "write committed offsets to a file, as 0.7's ExportZkOffsets does",
         "  kafka07c offsets export --zookeeper zk1:2181/kafka -g billing -o billing.txt",
+        "partition: group, topic, partition (broker-partition), offset",
     )  # fmt: skip
     add_group(parser, required=False, action="append", help="a consumer group; may be repeated (default: all)")
     parser.add_argument("-o", "--output", metavar="FILE", help="default: stdout")
@@ -114,8 +129,9 @@ def _export(args: argparse.Namespace) -> int:
     groups = {group.name: group for group in read_groups(zookeeper_of(args))}
     if unknown := sorted(set(args.group or ()) - groups.keys()):
         raise UsageError(f"there is no group {', '.join(map(repr, unknown))} in ZooKeeper")
+    format = _json_object if args.json else format_line
     lines = [
-        format_line(name, tp, position.offset)
+        format(name, tp, position.offset)
         for name in (args.group or groups)
         for tp, position in groups[name].offsets.items()
     ]
@@ -134,7 +150,11 @@ def format_line(group: str, tp: TopicPartition, offset: int) -> str:
     return f"/consumers/{group}/offsets/{tp.topic}/{tp.name}:{offset}"
 
 
-def _add_import(actions) -> None:
+def _json_object(group: str, tp: TopicPartition, offset: int) -> str:
+    return json_line({"group": group, "topic": tp.topic, "partition": tp.name, "offset": offset})
+
+
+def _add_import(actions: Commands) -> None:
     parser = _add_action(
         actions, "import", _import, "set the offsets in a file that export has written, or 0.7's ExportZkOffsets",
         "  kafka07c offsets import --zookeeper zk1:2181/kafka billing.txt --execute",
@@ -149,8 +169,11 @@ def _import(args: argparse.Namespace) -> int:
     if args.file == "-":
         text = sys.stdin.read()
     else:
-        with open(args.file, encoding="utf-8") as file:
-            text = file.read()
+        try:
+            with open(args.file, encoding="utf-8") as file:
+                text = file.read()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"cannot read {args.file!r}: {getattr(error, 'strerror', None) or error}") from None
     try:
         wanted = parse_lines(text)
     except ValueError as error:
@@ -192,7 +215,7 @@ def parse_lines(text: str) -> dict[str, dict[TopicPartition, int]]:
 # reset
 
 
-def _add_reset(actions) -> None:
+def _add_reset(actions: Commands) -> None:
     parser = _add_action(
         actions, "reset", _reset, "set a group's offsets to the beginning or the end of the logs, or to a number",
         "  kafka07c offsets reset --zookeeper zk1:2181/kafka -g billing -t clicks -p 0-1 --to 4711 --execute",
@@ -240,7 +263,7 @@ def _chosen(group: GroupState, args: argparse.Namespace) -> list[TopicPartition]
     return [tp for tp in partitions if not args.partition or tp.name in args.partition]
 
 
-def _new_offset(source, tp: TopicPartition, target: str | int) -> int:
+def _new_offset(source: Source, tp: TopicPartition, target: str | int) -> int:
     from kafka07c.ranges import Range
 
     earliest, latest = source.bounds(tp)
@@ -266,8 +289,9 @@ class _Change(NamedTuple):
     after: int
 
 
-def _offset_of(offsets: Mapping, tp: TopicPartition) -> int | None:
-    return offsets[tp].offset if tp in offsets else None
+def _offset_of(offsets: Mapping[TopicPartition, Position | None], tp: TopicPartition) -> int | None:
+    position = offsets.get(tp)
+    return None if position is None else position.offset
 
 
 def _check_inactive(group: GroupState, args: argparse.Namespace) -> None:
@@ -291,7 +315,7 @@ def _carry_out(changes: Iterable[_Change], args: argparse.Namespace) -> int:
     return OK
 
 
-def _write(changes: list[_Change], zookeeper: str) -> None:
+def _write(changes: list[_Change], zookeeper: str | Access) -> None:
     from kafka07c.positions import Position
     from kafka07c.zookeeper.groups import OffsetStore
 
@@ -300,7 +324,7 @@ def _write(changes: list[_Change], zookeeper: str) -> None:
         ours = [each for each in changes if each.group == group]
         with OffsetStore(zookeeper, group) as store:
             seen = store.committed(each.tp for each in ours)
-            moved = [each.tp for each in ours if (seen[each.tp] and seen[each.tp].offset) != each.before]
+            moved = [each.tp for each in ours if _offset_of(seen, each.tp) != each.before]
             try:
                 if moved:
                     raise GroupError(f"group {group!r}: {', '.join(map(str, moved))} changed just now; nothing was set")

@@ -38,9 +38,9 @@ def add_parser(actions: Commands) -> None:
         "segments last written at TIME or before. A message of 0.7 carries no time, so that is a lower bound, by the\n"
         "times of the segment files and no finer than segments: some messages from before TIME may follow it. An\n"
         "offset - says that no segment is so old. With latest they are the end of what is flushed and then the\n"
-        "starts of segments, with earliest the start of the log.\n"
-        "Fields with --json, one object per offset: topic, partition (broker-partition), offset (null: none).",
+        "starts of segments, with earliest the start of the log.",
         example=_EXAMPLE,
+        fields="offset: topic, partition (broker-partition), offset (null: none)",
     )
     parser.add_argument(
         "time",

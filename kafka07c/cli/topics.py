@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from kafka07c.cli.arguments import add_command, add_zookeeper, zookeeper_of
+from kafka07c.cli.arguments import Commands, add_command, add_zookeeper, zookeeper_of
 from kafka07c.cli.exit_codes import OK
 from kafka07c.cli.output import json_line, note, table
 from kafka07c.errors import UnknownTopicError
@@ -16,7 +16,7 @@ _EXAMPLE = """\
   kafka07c topics --zookeeper zk1:2181/kafka -t clicks --json"""
 
 
-def add_parser(commands) -> None:
+def add_parser(commands: Commands) -> None:
     parser = add_command(
         commands,
         "topics",
@@ -24,6 +24,7 @@ def add_parser(commands) -> None:
         help="the topics of a cluster",
         description="Lists the topics that brokers have registered, with their partitions.",
         example=_EXAMPLE,
+        fields="topic: topic, partitions (on all brokers), brokers (partitions by broker id)",
     )
     add_zookeeper(parser)
     parser.add_argument("-t", "--topic", action="append", metavar="TOPIC", help="only this one; may be repeated")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from kafka07c.cli.arguments import add_command, add_group, add_zookeeper
+from kafka07c.cli.arguments import Commands, add_command, add_group, add_zookeeper
 from kafka07c.cli.exit_codes import INCOMPLETE, OK
 from kafka07c.cli.groups import existing_group
 from kafka07c.cli.output import note, print_rows
@@ -17,7 +17,7 @@ _EXAMPLE = """\
 _HEADS = ("GROUP", "TOPIC", "PARTITION", "OWNER", "EXPECTED", "REASON")
 
 
-def add_parser(commands) -> None:
+def add_parser(commands: Commands) -> None:
     parser = add_command(
         commands,
         "verify-rebalance",
@@ -27,6 +27,7 @@ def add_parser(commands) -> None:
         "and lists each partition of which that is not so; exit code 5 then. 0.7's VerifyConsumerRebalance\n"
         "asks only whether the owner is a member. In the middle of a rebalance there are such partitions.",
         example=_EXAMPLE,
+        fields="partition with a wrong owner: group, topic, partition (broker-partition), owner, expected (null: nobody), reason",
     )
     add_zookeeper(parser)
     add_group(parser)

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -20,22 +22,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafka07c._views import MessageSet
-from kafka07c.errors import CorruptMessageError, KafkaError, OffsetOutOfRangeError, SourceChangedError
+from kafka07c.errors import CorruptMessageError, KafkaError, OffsetOutOfRangeError, PartitionPlace, SourceChangedError
 from kafka07c.names import TopicPartition
-from kafka07c.ranges import Range, Source
+from kafka07c.ranges import OnCorrupt, Range, Source
 from kafka07c.spark.manifest import DataFile, LastEntry, Output, Position, data_file_name
 from kafka07c.spark.report import IngestReport, PartitionReport
 from kafka07c.spark.writer import COMPRESSIONS, Progress, RangeResult, write_range
 
 if TYPE_CHECKING:
+    from pyspark.accumulators import AccumulatorParam
     from pyspark.sql import SparkSession
 
-__all__ = ["IngestReport", "PartitionReport", "ingest"]
+__all__ = ["COMPRESSIONS", "IngestReport", "PartitionReport", "ingest"]
 
 _log = logging.getLogger(__name__)
 
 #: seconds between two looks at how far the tasks are
 _PROGRESS_INTERVAL = 0.2
+
+#: seconds in which a Java whose connections have just broken has ended, if it is going to
+_JAVA_END_SECONDS = 1.0
 
 
 class IncompleteError(KafkaError):
@@ -45,9 +51,9 @@ class IncompleteError(KafkaError):
 def ingest(
     source: Source,
     topics: Iterable[str],
-    out: str | os.PathLike,
+    out: str | os.PathLike[str],
     *,
-    on_corrupt: str = "stop",
+    on_corrupt: OnCorrupt = "stop",
     compression: str = "snappy",
     master: str = "local[*]",
     spark: SparkSession | None = None,
@@ -139,7 +145,7 @@ def check_unchanged(source: Source, tp: TopicPartition, position: Position, earl
 
     Raises SourceChangedError: it differs, or the log ends before it, or begins after where the run has to go on.
     """
-    place = {"topic": tp.topic, "broker": tp.broker, "partition": tp.partition}
+    place: PartitionPlace = {"topic": tp.topic, "broker": tp.broker, "partition": tp.partition}
     if latest < position.end:
         raise SourceChangedError(
             f"the log ends at {latest}, but an earlier run read it up to here: it was cut, or is another log",
@@ -154,6 +160,7 @@ def check_unchanged(source: Source, tp: TopicPartition, position: Position, earl
     last = position.last
     if last is None or last.offset < earliest:
         return False
+    found: LastEntry | str | None
     try:
         found = _entry_at(source, Range(*tp, last.offset, last.next_offset))
     except (CorruptMessageError, OffsetOutOfRangeError) as error:
@@ -187,7 +194,7 @@ def _describe(found: LastEntry | str | None) -> str:
 
 
 def run_tasks(
-    spark: SparkSession, source: Source, ranges: list[Range], stage: Path, on_corrupt: str, compression: str
+    spark: SparkSession, source: Source, ranges: list[Range], stage: Path, on_corrupt: OnCorrupt, compression: str
 ) -> dict[Range, RangeResult]:
     """Runs one task per range; results by range. A task that was lost has a result with a failure.
 
@@ -199,7 +206,7 @@ def run_tasks(
     # the longest first: the last task to start should not be the longest
     tasks.sort(key=lambda task: -task[1].size)
 
-    def work(items: Iterator[tuple[int, Range, Source]]) -> None:
+    def work(items: Iterable[tuple[int, Range, Source]]) -> None:
         for slot, range, part in items:
             results.add([write_range(part, range, stage, slot, on_corrupt=on_corrupt, compression=compression)])
 
@@ -209,7 +216,7 @@ def run_tasks(
     except KeyboardInterrupt:  # pyspark has cancelled the job
         lost = IncompleteError("the run was interrupted")
     except Exception as error:  # whatever Spark says: what its other tasks have finished counts
-        lost = IncompleteError(f"Spark gave up on a task: {_first_line(error)}")
+        lost = IncompleteError(_java_ended(spark) or f"Spark gave up on a task: {_first_line(error)}")
     finished = {range: RangeResult(range, range.start, failure=lost) for range in ranges}
     return finished | {result.range: result for result in list(results.value)}
 
@@ -238,6 +245,27 @@ def _stop(spark: SparkSession) -> None:
         _log.info("Spark could not be stopped: %s", _first_line(error))
 
 
+def _java_ended(spark: SparkSession) -> str | None:
+    """How Spark's Java ended, if that is what has happened; what is raised then speaks of sockets."""
+    gateway = spark.sparkContext._gateway
+    process = getattr(gateway, "proc", None)  # None: somebody else has started it
+    if process is None:
+        return None
+    try:
+        code = process.wait(_JAVA_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        return None
+    how = f"was killed by {_signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+    return f"Spark's Java {how} in the middle of the run; a machine short of memory does that, for one"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def _is_running() -> bool:
     try:
         from pyspark import SparkContext
@@ -246,16 +274,18 @@ def _is_running() -> bool:
     return SparkContext._active_spark_context is not None
 
 
-def _listed():
+def _listed() -> AccumulatorParam[list[RangeResult]]:
     from pyspark.accumulators import AccumulatorParam
 
-    class Listed(AccumulatorParam):
+    class Listed(AccumulatorParam[list[RangeResult]]):
         """Lists, joined."""
 
-        def zero(self, value: list) -> list:
+        def zero(self, value: list[RangeResult]) -> list[RangeResult]:
             return []
 
-        def addInPlace(self, value1: list, value2: list) -> list:  # noqa: N802 - pyspark's name
+        def addInPlace(  # noqa: N802 - pyspark's name
+            self, value1: list[RangeResult], value2: list[RangeResult]
+        ) -> list[RangeResult]:
             value1.extend(value2)
             return value1
 

@@ -54,7 +54,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from kafka07c.errors import ManifestError
+from kafka07c.errors import ManifestError, OutputFolderError
 from kafka07c.names import TopicPartition
 
 __all__ = [
@@ -210,14 +210,14 @@ def _text(value: Any) -> str:
     return value
 
 
-def _range(document: dict) -> tuple[int, int]:
+def _range(document: dict[str, Any]) -> tuple[int, int]:
     start, end = _integer(document["start"]), _integer(document["end"])
     if end < start:
         raise ValueError(f"a range from {start} to {end}")
     return start, end
 
 
-def _partition_run(document: dict) -> PartitionRun:
+def _partition_run(document: dict[str, Any]) -> PartitionRun:
     tp = _text(document["topic"]), _integer(document["broker"]), _integer(document["partition"])
     start, end = _range(document)
     last, reason = document["last"], document["reason"]
@@ -241,7 +241,7 @@ def _partition_run(document: dict) -> PartitionRun:
     return run
 
 
-def _data_file(document: dict, topic: str, broker: int, partition: int) -> DataFile:
+def _data_file(document: dict[str, Any], topic: str, broker: int, partition: int) -> DataFile:
     path, staged = _text(document["path"]), _text(document["staged"])
     # the paths are used for renames: nothing but the shapes that this module makes itself
     start, end = _range(document)
@@ -266,7 +266,7 @@ class Output:
     a newer format. OSError: as the file system says.
     """
 
-    def __init__(self, path: str | os.PathLike):
+    def __init__(self, path: str | os.PathLike[str]):
         self.path = Path(path)
         self.manifests_path = self.path / STATE / "manifests"
         self.staged_path = self.path / STATE / "staged"
@@ -356,9 +356,9 @@ class Output:
         state = self.path / STATE
         if not state.is_dir():
             if self.path.exists() and not self.path.is_dir():
-                raise ManifestError(f"{self.path} is not a folder")
+                raise OutputFolderError(f"{self.path} is not a folder")
             if self.path.is_dir() and any(not entry.name.startswith(".") for entry in self.path.iterdir()):
-                raise ManifestError(f"{self.path} holds files that no ingest wrote: give an empty or a new folder")
+                raise OutputFolderError(f"{self.path} holds files that no ingest wrote: give an empty or a new folder")
             state.mkdir(parents=True, exist_ok=True)
         for folder in (self.manifests_path, self.staged_path):
             folder.mkdir(exist_ok=True)

@@ -21,6 +21,7 @@ from kafka07c.zookeeper.brokers import (
     read_snapshot,
 )
 from kafka07c.zookeeper.client import (
+    ACLS,
     CONNECT_TIMEOUT,
     SESSION_TIMEOUT,
     Access,
@@ -32,6 +33,7 @@ from kafka07c.zookeeper.client import (
 )
 
 __all__ = [
+    "ACLS",
     "BROKER_IDS",
     "BROKER_TOPICS",
     "CONNECT_TIMEOUT",

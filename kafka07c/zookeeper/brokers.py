@@ -29,6 +29,7 @@ from kafka07c.errors import BrokerIdInUseError, ZooKeeperError
 from kafka07c.zookeeper.client import (
     CONNECT_TIMEOUT,
     SESSION_TIMEOUT,
+    Access,
     connect,
     disconnect,
     explained,
@@ -225,7 +226,7 @@ class BrokerRegistration:
 
     def __init__(
         self,
-        zookeeper_hosts: str,
+        zookeeper_hosts: str | Access,
         broker_id: int,
         host: str,
         port: int,

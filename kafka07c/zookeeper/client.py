@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from posixpath import dirname
@@ -12,11 +12,12 @@ from posixpath import dirname
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NodeExistsError, WriterNotClosedException
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.security import ACL
+from kazoo.security import ACL, CREATOR_ALL_ACL, READ_ACL_UNSAFE
 
 from kafka07c.errors import ZooKeeperError
 
 __all__ = [
+    "ACLS",
     "CONNECT_TIMEOUT",
     "SESSION_TIMEOUT",
     "Access",
@@ -33,6 +34,13 @@ CONNECT_TIMEOUT = 6.0
 
 #: seconds without a sign of life after which ZooKeeper removes a client's nodes (``zk.sessiontimeout.ms``)
 SESSION_TIMEOUT = 6.0
+
+#: who may do what with a node, by names for settings: anybody anything; who made it anything, others nothing, or read
+ACLS: Mapping[str, Sequence[ACL] | None] = {
+    "open": None,
+    "creator": CREATOR_ALL_ACL,
+    "creator-read": [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE],
+}
 
 # kazoo warns of each attempt to connect; we raise or log what comes of them. Lower this level to see all that it does.
 _kazoo_log = logging.getLogger("kafka07c.zookeeper.kazoo")
