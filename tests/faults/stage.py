@@ -24,7 +24,9 @@ from faults import history
 from faults.proxy import Proxy
 from kazoo.client import KazooClient
 
-from kafka07c import Cluster, SyncProducer
+from kafka07c import Cluster, Log, SimpleConsumer, SyncProducer
+from kafka07c.protocol import LATEST
+from kafka07c.segments import find_logs
 from kafka07c.testing import ZooKeeper, free_ports, start_process
 from kafka07c.zookeeper import BROKER_IDS, connect
 
@@ -77,12 +79,7 @@ class BrokerProcess:
             "--port", str(self.port), "--partitions", str(self.partitions), "--zookeeper", self._stage.zookeeper,
             "--host", _BEHIND_PROXY if self.proxy else _HOST,
         ]  # fmt: skip
-        properties = {
-            "hostname": _HOST, "log.flush.interval": 20, "log.default.flush.scheduler.interval.ms": 50,
-            "log.file.size": 1_000_000, "zk.sessiontimeout.ms": self._stage.session_ms,
-            "zk.connectiontimeout.ms": 30_000,
-        }  # fmt: skip
-        for name, value in properties.items():
+        for name, value in self._stage.broker_properties.items():
             command += ["--property", f"{name}={value}"]
         self._process = self._stage.start(f"broker-{self.number}", command, stdout=subprocess.PIPE, text=True)
         listening = self._process.stdout.readline()
@@ -100,6 +97,34 @@ class BrokerProcess:
             self._process.kill()
             self._process.wait()
 
+    def crash(self) -> float:
+        """End as when the machine loses power: of what is not flushed, some is gone; when that was (time.monotonic()).
+
+        It has to be behind a proxy. As long as the proxy holds everything, nobody can have seen a later flush than the one that is asked for here.
+        """
+        self.proxy.hold()
+        try:
+            flushed = self._flushed_ends()
+            self.kill()
+            at = time.monotonic()
+            for directory, end in flushed.items():
+                self._lose_some(directory, end)
+            self.proxy.reset()
+        finally:
+            self.proxy.let_go()
+        return at
+
+    def _flushed_ends(self) -> dict[Path, int]:
+        with SimpleConsumer(_BEHIND_PROXY, self.port) as consumer:
+            logs = [Log(directory) for directory in find_logs(self.log_dir)]
+            return {log.directory: consumer.get_offsets_before(log.topic, log.partition, LATEST)[0] for log in logs}
+
+    def _lose_some(self, directory: Path, flushed: int) -> None:
+        last = max(directory.glob("*.kafka"))
+        size = last.stat().st_size
+        kept = max(0, flushed - int(last.stem))
+        os.truncate(last, self._stage.random.randint(min(kept, size), size))
+
     def terminate(self) -> None:
         """SIGTERM: a clean stop, waited for."""
         if self._process is not None:
@@ -111,7 +136,7 @@ class BrokerStage:
     """Brokers on a chroot ``name`` of their own. ``session``: time-out of sessions, in seconds.
 
     ``brokers`` have ``partitions`` each of all ``topics``; with ``proxied`` their clients come to them through proxies.
-    A context manager.
+    ``broker_properties`` go before those that brokers have here. A context manager.
     """
 
     def __init__(
@@ -125,6 +150,7 @@ class BrokerStage:
         partitions: int = 3,
         topics: Iterable[str] = ("clicks",),
         proxied: bool = False,
+        broker_properties: Mapping[str, object] | None = None,
     ):
         self.random = random.Random(f"{seed} {name}")
         self.name = name
@@ -132,6 +158,11 @@ class BrokerStage:
         self.session = session
         self.session_ms = round(session * 1000)
         self.topics = list(topics)
+        self.broker_properties = {
+            "hostname": _HOST, "log.flush.interval": 20, "log.default.flush.scheduler.interval.ms": 50,
+            "log.file.size": 1_000_000, "zk.sessiontimeout.ms": self.session_ms, "zk.connectiontimeout.ms": 30_000,
+            **(broker_properties or {}),
+        }  # fmt: skip
         self.folder = Path(tempfile.mkdtemp(prefix=f"kafka07c-{name}-", dir=_SCRATCH))
         self.servers = zookeeper
         self.faults = 0

@@ -5,7 +5,8 @@ sender was told is held against them.
 
 A record that is in no log, and was told neither ``failed`` nor ``unknown``, is *lost*. With ``verify`` none may be.
 Without, there is only the broker's word that it went on to the next request: a loss is counted, and allowed where a
-connection to the broker was made to die between the hand-over and the telling.
+connection to the broker was made to die between the hand-over and the telling, or where the broker crashed with what it
+had not flushed.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ from kafka07c.segments import find_logs
 
 #: faults in which no connection dies
 HARMLESS = {"delayed", "sliced to one byte", "sender killed"}
+
+#: the fault in which a broker loses what it has not flushed, and how many seconds that may be old (see the scenario)
+CRASH = "broker crashed"
+UNFLUSHED = 5.0
 
 #: seconds by which a sender may be late to learn that a broker has gone
 _LEARNS = 5.0
@@ -142,6 +147,7 @@ class _Checker:
         self.ended = {event.by: event["left"] for event in events if event.what == "ended"}
         self.gone: dict[str, list[float]] = defaultdict(list)
         self.died: dict[str, list[float]] = defaultdict(list)
+        self.crashed: dict[str, list[float]] = defaultdict(list)
         self._read_faults()
         self._read_hand_overs()
         self._read_telling()
@@ -170,6 +176,8 @@ class _Checker:
                 self.verdict.faults[event["kind"]] += 1
                 if event["kind"] not in HARMLESS:
                     self.died[event["target"]].append(event.at)
+                if event["kind"] == CRASH:
+                    self.crashed[event["target"]].append(event.at)
 
     def _read_hand_overs(self) -> None:
         for event in self.events:
@@ -239,14 +247,18 @@ class _Checker:
             self.verdict.lost += 1
             if verify:
                 self._complain("lost", record)
-            elif not self._had_a_dying_connection(record):
+            elif not self._may_be_lost(record):
                 self._complain("lost without a reason", record)
         elif record.state == "verified" and not self._is_where_it_was_verified(record, here):
             self._complain("not where it was verified", f"{record}, said to be at {record.told['offset']}")
 
-    def _had_a_dying_connection(self, record: _Record) -> bool:
+    def _may_be_lost(self, record: _Record) -> bool:
         brokers = list(self.died) if record.partition is None else [_broker(record.partition)]
-        return any(record.handed <= at <= record.told.at for broker in brokers for at in self.died[broker])
+        return any(
+            any(record.handed <= at <= record.told.at for at in self.died[broker])
+            or any(record.handed <= at <= record.told.at + UNFLUSHED for at in self.crashed[broker])
+            for broker in brokers
+        )
 
     def _is_where_it_was_verified(self, record: _Record, here: list[Stored]) -> bool:
         offset = record.told["offset"]
@@ -273,6 +285,8 @@ class _Checker:
         """What one stream has in one partition is first there in the order in which it was handed over."""
         firsts: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
         for record in self.records.values():
+            if record.told is not None and record.partition is None:
+                continue  # the broker picked it, each time that it was sent
             for each in record.stored:
                 ranks = firsts[record.stream, each.partition]
                 ranks[record.number] = min(each.rank, ranks.get(record.number, each.rank))

@@ -143,6 +143,13 @@ def test_a_loss_without_verify_needs_a_connection_to_that_broker_that_died_in_be
         assert found.lost == 1
 
 
+def test_a_crash_may_take_what_was_written_just_before_it():
+    for at, excused in ((0.9, False), (1.1, True), (2.0, True), (6.1, True), (6.3, False)):
+        assert verdict([*GOOD, fault(at, "broker crashed", "broker 1")], stored((W, None))).ok is excused
+        assert not verdict([*GOOD, fault(at, "broker crashed", "broker 0")], stored((W, None))).ok
+    assert not verdict([*GOOD, fault(2.1, "broker crashed")], stored(("v.0:4", None))).ok
+
+
 def test_what_failed_may_be_in_the_log_or_not():
     assert verdict(GOOD, [*LOGS, Stored(THERE, 2, 20, "v.0:5", True)]).ok
 
@@ -172,6 +179,11 @@ def test_order_may_change_for_what_was_on_its_way_to_a_broker_that_went_away():
     explicit = [*without("handed", 1.0, 1), handed(1.0, "w.0", 0, 2, "send_many", THERE)]
     assert verdict(explicit).ok
     assert verdict([*explicit, gone(1.1)], swapped).violations.keys() == {"out of order"}
+
+
+def test_where_the_broker_picks_the_partition_there_is_no_order():
+    picked = [*without("told", 1.2), told(1.2, ["w.0:0", W], "written", None)]
+    assert verdict(picked, [*LOGS[:6], *log(THERE, "w.0:1", "w.0:0")]).ok
 
 
 def test_order_goes_by_what_was_there_first():
