@@ -129,7 +129,8 @@ def test_an_sdist_with_too_little(dist, good_sdist, tmp_path, name):
 def test_the_smoke_test_is_not_fooled_by_a_checkout():
     """It is run here from a path that has the checkout's package and no installation."""
     smoke = ROOT / "shipping" / "smoke.py"
-    script = f"import runpy, sys; sys.path.insert(0, {str(ROOT)!r}); runpy.run_path({str(smoke)!r}, run_name='__main__')"
+    start = f"runpy.run_path({str(smoke)!r}, run_name='__main__')"
+    script = f"import runpy, sys; sys.path.insert(0, {str(ROOT)!r}); {start}"
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 1
     assert "smoke test: kafka07c comes from" in ended.stderr
