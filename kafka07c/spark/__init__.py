@@ -34,7 +34,7 @@ def session(app: str = "kafka07c", master: str | None = None, **conf: object) ->
     MissingExtraError when pyspark, or any Java, is missing.
     """
     source = _module("kafka07c.spark.source").Kafka07DataSource  # first: what is missing is told before Java starts
-    spark = _module("kafka07c.spark.sessions").get_or_create(app, master, conf)
+    spark: SparkSession = _module("kafka07c.spark.sessions").get_or_create(app, master, conf)
     spark.dataSource.register(source)
     return spark
 

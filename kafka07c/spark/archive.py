@@ -22,7 +22,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from kafka07c.errors import CorruptMessageError
 from kafka07c.names import TopicPartition
-from kafka07c.ranges import Range, Source
+from kafka07c.ranges import OnCorrupt, Range, Source
 from kafka07c.spark import ingest, options
 from kafka07c.spark.manifest import STATE, Output
 from kafka07c.spark.planning import split
@@ -33,7 +33,7 @@ from kafka07c.spark.writer import COMPRESSIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["Kafka07RangesSource", "archive"]
 
@@ -99,7 +99,7 @@ def archive(
     *,
     spark: SparkSession | None = None,
     trigger: Mapping[str, Any] | None = None,
-    on_corrupt: str = "stop",
+    on_corrupt: OnCorrupt = "stop",
     compression: str = "snappy",
     checkpoint: str | os.PathLike[str] | None = None,
     query_name: str | None = None,
@@ -164,7 +164,7 @@ def _close_behind(query: StreamingQuery, output: Output, source: Source) -> None
 class _Batches:
     """Takes one batch after the other into the output."""
 
-    def __init__(self, spark: SparkSession, source: Source, output: Output, on_corrupt: str, compression: str):
+    def __init__(self, spark: SparkSession, source: Source, output: Output, on_corrupt: OnCorrupt, compression: str):
         self._spark = spark
         self._source = source
         self._output = output

@@ -125,7 +125,7 @@ class ReadOptions:
     (None: none), ``max_trigger_delay`` in seconds.
     """
 
-    source: Mapping[str, str]
+    source: Mapping[str, Any]
     subscription: Subscribe | SubscribePattern | Assign
     starting: Offsets | Times
     ending: Offsets | Times
@@ -271,14 +271,14 @@ def _one_of(option: str, given: Mapping[str, str], words: tuple[str, ...]) -> st
     return text
 
 
-def _source(given: Mapping[str, str]) -> dict[str, str]:
+def _source(given: Mapping[str, str]) -> dict[str, Any]:
     name = _exactly_one(given, tuple(_SOURCES))
-    keyword = _SOURCES[name]
+    source: dict[str, Any] = {_SOURCES[name]: given[name]}
     try:
-        open_source(**{keyword: given[name]})
+        open_source(**source)
     except ValueError as error:
         raise OptionError(f"option {name}: {error}") from None
-    return {keyword: given[name]}
+    return source
 
 
 def _subscription(given: Mapping[str, str]) -> Subscribe | SubscribePattern | Assign:
@@ -343,7 +343,7 @@ def _partition(option: str, topic: str, name: object) -> TopicPartition:
         raise OptionError(f"option {option}: topic {topic!r}: {error}") from None
 
 
-def _json_object(option: str, text: str, form: str) -> dict:
+def _json_object(option: str, text: str, form: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError:

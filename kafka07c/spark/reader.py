@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Literal, ParamSpec, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -52,17 +52,18 @@ _ARROW_TYPES = {
 #: the columns that the core makes; all others are the same in every row of a partition
 _READ_COLUMNS = frozenset({"value", "offset", "index", "next_offset"})
 
-_Method = TypeVar("_Method", bound=Callable[..., Any])
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
-def shortly(method: _Method) -> _Method:
+def shortly(method: Callable[_P, _R]) -> Callable[_P, _R]:
     """Errors that tell the user something leave ``method`` without the trace of where they came from.
 
     Spark puts the whole Python traceback into the text of its own exception, above the one line that matters.
     """
 
     @functools.wraps(method)
-    def call(*args, **kwargs):
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         try:
             return method(*args, **kwargs)
         except (KafkaError, OptionError) as error:

@@ -19,6 +19,8 @@ from pyspark.sql.types import (
 
 from kafka07c.spark import options
 from kafka07c.spark.reader import Kafka07Reader, shortly
+from kafka07c.spark.sink import Kafka07StreamWriter, Kafka07Writer, check_columns
+from kafka07c.spark.sink_options import parse_write
 from kafka07c.spark.stream import Kafka07StreamReader
 
 __all__ = ["SCHEMA", "Kafka07DataSource", "spark_schema"]
@@ -77,6 +79,20 @@ class Kafka07DataSource(DataSource):
         wanted = options.parse(self.options, streaming=True)
         _check_schema(schema, wanted)
         return Kafka07StreamReader(wanted)
+
+    @shortly
+    def writer(self, schema: StructType, overwrite: bool) -> Kafka07Writer:
+        wanted = parse_write(self.options)
+        if overwrite:
+            raise options.OptionError("nothing in a topic can be overwritten: use .mode(\"append\")")
+        check_columns(schema, wanted)
+        return Kafka07Writer(wanted)
+
+    @shortly
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Kafka07StreamWriter:  # noqa: N802 - Spark's name
+        wanted = parse_write(self.options)
+        check_columns(schema, wanted)
+        return Kafka07StreamWriter(wanted)
 
 
 def _check_schema(schema: StructType, wanted: options.ReadOptions) -> None:

@@ -72,7 +72,7 @@ class Kafka07StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {}
 
     @shortly
-    def latestOffset(  # type: ignore[override]  # noqa: N802
+    def latestOffset(  # noqa: N802
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
         before = offsets_from_json(start or {})

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from kafka07c._arrow import gather
 from kafka07c._views import MessageSet
 from kafka07c.errors import CorruptMessageError, KafkaError
-from kafka07c.ranges import Range, Source
+from kafka07c.ranges import OnCorrupt, Range, Source
 from kafka07c.spark.manifest import CorruptRange, LastEntry
 
 __all__ = ["COMPRESSIONS", "SCHEMA", "RangeResult", "last_entry", "write_range"]
@@ -80,7 +80,7 @@ class RangeResult:
 
 
 def write_range(
-    source: Source, range: Range, stage: Path, slot: int, *, on_corrupt: str, compression: str
+    source: Source, range: Range, stage: Path, slot: int, *, on_corrupt: OnCorrupt, compression: str
 ) -> RangeResult:
     """Reads ``range`` and writes its messages to a file in ``stage``, fsynced when this returns.
 
@@ -110,7 +110,7 @@ def write_range(
     return result
 
 
-def _take(each: MessageSet, writer: _Writer, result: RangeResult, on_corrupt: str) -> None:
+def _take(each: MessageSet, writer: _Writer, result: RangeResult, on_corrupt: OnCorrupt) -> None:
     error, good = each.error, each.good()
     result.end = good.next_offset
     result.last = last_entry(good) or result.last
@@ -123,6 +123,8 @@ def _take(each: MessageSet, writer: _Writer, result: RangeResult, on_corrupt: st
             good = MessageSet(good.data[: good.valid_bytes], good.base_offset)
             result.stopped = error
         else:
+            # reading with "skip" says where it goes on
+            assert error.offset is not None and error.next_offset is not None
             result.end = error.next_offset
             result.corrupt.append(CorruptRange(error.offset, error.next_offset, error.reason))
     if len(good):
