@@ -39,8 +39,8 @@ ORDER = """
     producer.sender
     producer.dispatcher
     producer.producer
-    consumer producer spark
-    mirror
+    consumer producer
+    mirror spark
     cli
     demo
 """
