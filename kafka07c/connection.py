@@ -57,6 +57,8 @@ class Connection:
         connect_timeout: float = config.CONNECT_TIMEOUT,
         timeout: float = config.SOCKET_TIMEOUT,
     ):
+        if not isinstance(host, str) or not isinstance(port, int):
+            raise TypeError(f"a broker is named by host and port, text and a whole number, not {host!r} and {port!r}")
         if not host:
             raise ValueError("a broker's host name cannot be empty")
         if not 0 < port < 65536:

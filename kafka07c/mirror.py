@@ -28,6 +28,7 @@ from kafka07c.positions import Position
 from kafka07c.producer import Delivery, Producer, default_partition
 from kafka07c.simple import SyncProducer
 from kafka07c.subscription import Blacklist, Whitelist
+from kafka07c.zookeeper import Access
 
 __all__ = ["Mirror", "MirrorProgress"]
 
@@ -161,7 +162,8 @@ class Mirror:
             metrics=self._metrics,
             **{"on_corrupt": "stop", **options, "autocommit": False, "consumer_timeout_ms": _LOOK_MS},
         )
-        self._source = Cluster(brokers=brokers) if brokers is not None else Cluster(self._consumer.config.zookeeper)
+        access = zookeeper if isinstance(zookeeper, Access) else self._consumer.config.zookeeper
+        self._source = Cluster(brokers=brokers) if brokers is not None else Cluster(access)
         self._places = _Places(producer, self._source, self._filter, _function(rename), partitioner)
         self._lock = threading.Lock()
         self._settled = threading.Condition(self._lock)
@@ -446,7 +448,7 @@ class _Places:
         config = producer.config
         self.chosen: dict[TopicPartition, TopicPartition] = {}
         self._source = source
-        self._cluster = Cluster(brokers=config.brokers) if config.brokers else Cluster(config.zookeeper)
+        self._cluster = Cluster(brokers=config.brokers) if config.brokers else Cluster(producer.zookeeper)
         self._wanted = wanted
         self._rename = rename
         self._partitioner = partitioner

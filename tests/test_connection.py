@@ -469,3 +469,10 @@ def test_a_broker_that_cannot_be_reached_leaves_no_question_behind():
         with pytest.raises(BrokerConnectionError, match="refused"):
             ask(dialogue, b"?")
     assert not dialogue._under_way
+
+
+@pytest.mark.parametrize(("host", "port"), [("host", "9092"), (b"host", 9092), (None, 9092), ("host", 9092.0)])
+def test_a_host_or_port_of_the_wrong_type_is_named(host, port):
+    with pytest.raises(TypeError, match="text and a whole number, not") as caught:
+        Connection(host, port)
+    assert repr(host) in str(caught.value) and repr(port) in str(caught.value)

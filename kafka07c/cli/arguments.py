@@ -102,7 +102,7 @@ def open_source(args: argparse.Namespace) -> Source:
     if len(given) != 1:
         raise UsageError(f"give exactly one of --zookeeper, --brokers and --logs (or set {ZOOKEEPER_VARIABLE})")
     if "zookeeper" in given:
-        given["zookeeper"] = with_access(args, given["zookeeper"])
+        given["zookeeper"] = with_access(given["zookeeper"], args.zk_access)
     if "brokers" in given:
         given["brokers"] = with_broker_ids(given["brokers"])
     try:
@@ -157,7 +157,7 @@ def zookeeper_of(args: argparse.Namespace) -> str | Access:
         parse_hosts(zookeeper)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    return with_access(args, zookeeper)
+    return with_access(zookeeper, args.zk_access)
 
 
 def add_metrics(parser: argparse.ArgumentParser) -> None:

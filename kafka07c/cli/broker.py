@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     with _StopSignals() as signals, serving_metrics(args) as metrics:
         # by an argument as by the property, for only an argument can say how ZooKeeper lets us in
         zookeeper = args.zookeeper or properties.get("zk.connect")
-        access = with_access(args, zookeeper) if zookeeper else None
+        access = with_access(zookeeper, args.zk_access) if zookeeper else None
         try:
             broker = Broker(args.log_dir, args.id, port, args.partitions, access, args.host, properties, metrics=metrics)
         except ValueError as error:

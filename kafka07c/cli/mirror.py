@@ -25,6 +25,7 @@ from kafka07c.cli.producing import (
     target_of,
 )
 from kafka07c.cli.stopping import StopSignal
+from kafka07c.cli.zookeeper_access import add_access
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,9 +63,11 @@ def add_parser(commands: Commands) -> None:
     source.add_argument(
         "--zookeeper", metavar="HOST:PORT[/CHROOT]", help="its ZooKeeper (default: $KAFKA07C_ZOOKEEPER)"
     )
+    add_access(source)
     source.add_argument("-b", "--brokers", metavar="ID:HOST:PORT,…", help="its brokers; without -g, and topics by name")
     target = parser.add_argument_group("target, one of")
     target.add_argument("--to-zookeeper", metavar="HOST:PORT[/CHROOT]", help="its ZooKeeper")
+    add_access(target, "--to-zk-access")
     target.add_argument("--to-brokers", metavar="ID:HOST:PORT,…", help="its brokers")
     parser.add_argument(
         "topics", nargs="*", metavar="TOPIC", help="topics, or one ^REGEX for all whose whole name matches (Java's)"
@@ -163,7 +166,7 @@ def _check(args: argparse.Namespace) -> None:
 def _producer(args: argparse.Namespace, metrics: Metrics | None) -> Producer:
     from kafka07c.producer import Producer
 
-    target = checked_target(args.to_zookeeper, args.to_brokers)
+    target = checked_target(args.to_zookeeper, args.to_brokers, args.to_zk_access)
     properties = properties_of(args.property, args.config)
     try:
         return Producer(

@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, TypedDict
 
 import numpy
 
-from kafka07c.cli.arguments import ZOOKEEPER_VARIABLE
+from kafka07c.cli.arguments import ZOOKEEPER_VARIABLE, with_broker_ids
 from kafka07c.cli.exit_codes import UsageError
+from kafka07c.cli.zookeeper_access import add_access, with_access
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from kafka07c.zookeeper import Access
+
 __all__ = [
-    "CODECS", "Target", "add_codec", "add_properties", "add_target", "checked_target", "column_of", "named_partition", "positive", "properties_of", "seconds",
-    "target_of",
+    "CODECS", "Target", "add_codec", "add_properties", "add_target", "checked_target", "column_of", "named_partition",
+    "positive", "properties_of", "seconds", "target_of",
 ]  # fmt: skip
 
 CODECS = ("none", "gzip", "snappy")
@@ -27,7 +30,7 @@ CODECS = ("none", "gzip", "snappy")
 class Target(TypedDict, total=False):
     """One of the two: how a cluster is named."""
 
-    zookeeper: str
+    zookeeper: str | Access
     brokers: str
 
 
@@ -39,12 +42,13 @@ def add_target(parser: argparse.ArgumentParser, *, writes: bool = True) -> None:
         metavar="HOST:PORT[/CHROOT]",
         help=f"the brokers that this ZooKeeper lists (without either: ${ZOOKEEPER_VARIABLE})",
     )
-    picks = "without -p each batch goes to any of them, which picks the partition. " if writes else ""
+    add_access(group)
+    picks = " without -p each batch goes to any of them, which picks the partition." if writes else ""
     group.add_argument(
         "-b",
         "--brokers",
         metavar="ID:HOST:PORT,…",
-        help=f"these brokers; {picks}Without ids, as kcat has it (HOST:PORT,…), they are 0, 1, …",
+        help=f"these brokers;{picks} without ids, as kcat has it (HOST:PORT,…), they are 0, 1, …",
     )
 
 
@@ -55,31 +59,23 @@ def target_of(args: argparse.Namespace) -> Target:
         zookeeper = os.environ.get(ZOOKEEPER_VARIABLE) or None
     if (zookeeper is None) == (args.brokers is None):
         raise UsageError(f"give one of --zookeeper and -b (or set {ZOOKEEPER_VARIABLE})")
-    return checked_target(zookeeper, args.brokers)
+    return checked_target(zookeeper, args.brokers, args.zk_access)
 
 
-def checked_target(zookeeper: str | None, brokers: str | None) -> Target:
-    """The one that is given; UsageError when it is malformed."""
+def checked_target(zookeeper: str | None, brokers: str | None, access: str | None) -> Target:
+    """The one that is given; UsageError when it is malformed. ``access``: of `add_access`, for a ZooKeeper."""
     from kafka07c.names import parse_brokers
     from kafka07c.zookeeper import parse_hosts
 
     try:
         if zookeeper is not None:
             parse_hosts(zookeeper)
-            return {"zookeeper": zookeeper}
-        brokers = _with_ids(brokers or "")
+            return {"zookeeper": with_access(zookeeper, access)}
+        brokers = with_broker_ids(brokers or "")
         parse_brokers(brokers)
         return {"brokers": brokers}
     except ValueError as error:
         raise UsageError(str(error)) from None
-
-
-def _with_ids(brokers: str) -> str:
-    """kcat's form, ``host:port,host:port``, names brokers without ids."""
-    items = brokers.split(",")
-    if all(re.fullmatch(r"[^:,]+:[0-9]+", item) for item in items):
-        return ",".join(f"{number}:{item}" for number, item in enumerate(items))
-    return brokers
 
 
 def add_codec(parser: argparse.ArgumentParser, about: str = "compress each batch: none, gzip or snappy") -> None:

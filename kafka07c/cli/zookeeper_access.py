@@ -35,22 +35,25 @@ _BOOLEANS = {"true": True, "false": False}
 _NAMES = ("acl", "auth.digest", *_FILES, *_SWITCHES)
 
 
-def add_access(parser: argparse._ActionsContainer) -> None:
+def add_access(parser: argparse._ActionsContainer, flag: str = "--zk-access") -> None:
     """``--zk-access``, beside an option that names a ZooKeeper."""
     parser.add_argument(
-        "--zk-access",
+        flag,
         metavar="FILE",
         help=f"how ZooKeeper lets us in, a properties file: auth.digest = user:password, tls = true, tls.ca, tls.cert, "
         f"tls.key, tls.key.password, tls.verify, acl = open | creator | creator-read (default: ${ACCESS_VARIABLE})",
     )
 
 
-def with_access(args: argparse.Namespace, zookeeper: str) -> str | Access:
-    """``zookeeper`` with what the file of `add_access` says; UsageError for a file that cannot be understood."""
+def with_access(zookeeper: str, path: str | None) -> str | Access:
+    """``zookeeper`` with what the file says that `add_access` asked for; UsageError if it cannot be understood.
+
+    ``path`` None: the file that the environment names, or none.
+    """
     from kafka07c.properties import read_properties
     from kafka07c.zookeeper import Access
 
-    path = getattr(args, "zk_access", None) or os.environ.get(ACCESS_VARIABLE)
+    path = path or os.environ.get(ACCESS_VARIABLE)
     if not path:
         return zookeeper
     try:

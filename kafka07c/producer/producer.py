@@ -155,6 +155,11 @@ class Producer:
         )
         _open.add(self)
 
+    @property
+    def zookeeper(self) -> str | Access | None:
+        """Where the brokers are found, with what lets us in; None with a list of brokers."""
+        return self._cluster.zookeeper
+
     def _cluster_changed(self) -> None:
         self._router.changed()
         self._dispatcher.look_around()
