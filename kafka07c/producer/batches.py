@@ -58,7 +58,11 @@ class Column:
         with self._lock:
             self._outcomes.append(outcome)
             self._open -= outcome.batch.count
-            return None if self._open else self.summary(self._outcomes)
+            if self._open:
+                return None
+            # a batch knows its column: what is not let go of here would wait, payloads and all, for the garbage collector
+            outcomes, self._outcomes = self._outcomes, []
+        return self.summary(outcomes)
 
     def summary(self, outcomes: Sequence[Outcome]) -> Delivery:
         """What there is to say after these: the worst state, with its error; the partition if there is but one."""
