@@ -4,6 +4,8 @@
 need of ZooKeeper; ``kafka07c.errors`` has every error.
 """
 
+from typing import TYPE_CHECKING
+
 try:
     from kafka07c import errors
     from kafka07c._build import build_message_set
@@ -23,6 +25,7 @@ from kafka07c.consumer import Consumer, ConsumerConfig
 from kafka07c.names import TopicPartition
 from kafka07c.positions import Position
 from kafka07c.producer import Delivery, Producer, ProducerConfig
+from kafka07c.producer import Delivery, Producer, ProducerConfig
 from kafka07c.protocol import EARLIEST, LATEST, FetchRequest, ProduceRequest
 from kafka07c.segments import Log
 from kafka07c.simple import SimpleConsumer, SyncProducer
@@ -38,12 +41,15 @@ __all__ = [
     "Consumer",
     "ConsumerConfig",
     "Delivery",
+    "Delivery",
     "FetchRequest",
     "Log",
     "Message",
     "MessageSet",
     "Position",
     "ProduceRequest",
+    "Producer",
+    "ProducerConfig",
     "Producer",
     "ProducerConfig",
     "SimpleConsumer",
@@ -58,9 +64,13 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> str:
-    if name == "__version__":  # asked for seldom, and the look-up takes a third of the import's time
-        from importlib.metadata import version
+if TYPE_CHECKING:  # which takes a module with __getattr__ for one that has every name
+    __version__: str
+else:
 
-        return version("kafka07c")
-    raise AttributeError(f"module 'kafka07c' has no attribute {name!r}")
+    def __getattr__(name: str) -> str:
+        if name == "__version__":  # asked for seldom, and the look-up takes a third of the import's time
+            from importlib.metadata import version
+
+            return version("kafka07c")
+        raise AttributeError(f"module 'kafka07c' has no attribute {name!r}")

@@ -21,6 +21,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 from kafka07c.cli.output import table
 from kafka07c.cluster import Cluster
@@ -115,6 +116,7 @@ def _broker(broker: int, log_dir: Path, zookeeper: str) -> Iterator[str]:
     command += [f"--property=log.file.size={8 << 20}", "--property=log.default.flush.interval.ms=500"]
     with open(log_dir.with_suffix(".log"), "wb") as log:
         process = start_process(command, stdout=subprocess.PIPE, stderr=log)
+        assert process.stdout is not None  # a PIPE
         try:
             address = process.stdout.readline().decode().strip()
             if not address:
@@ -235,7 +237,7 @@ def differences(sent: Tally, read: Tally, sequences: bytes | bytearray, unknown:
     return wrong
 
 
-def _print_rows(dataset) -> None:
+def _print_rows(dataset: Any) -> None:
     columns = ["partition", "broker", "offset", "index", "value"]
     rows = [list(row.values()) for row in dataset.head(4, columns=columns).to_pylist()]
     for row in rows:

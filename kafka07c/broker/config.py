@@ -113,7 +113,7 @@ class BrokerConfig:
     #: 0.7 properties that were given and have no effect here
     ignored: tuple[str, ...] = ()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.enable_zookeeper and self.zookeeper is None:
             raise ValueError("enable.zookeeper is true, but zk.connect does not say where ZooKeeper is")
 

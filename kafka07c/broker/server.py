@@ -10,6 +10,7 @@ import selectors
 import socket
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from kafka07c.errors import KafkaError, ProtocolError
 
@@ -154,6 +155,6 @@ def _shut(sock: socket.socket) -> None:
         pass  # its peer was quicker
 
 
-def _peer_name(peer: tuple) -> str:
+def _peer_name(peer: tuple[Any, ...]) -> str:
     host, port = peer[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -16,7 +16,7 @@ from kafka07c.broker.config import BrokerConfig
 from kafka07c.broker.stats import BrokerStats
 from kafka07c.errors import LogError, WrongPartitionError
 from kafka07c.metrics import NONE
-from kafka07c.protocol import EARLIEST, LATEST, check_topic
+from kafka07c.protocol import EARLIEST, LATEST, Buffer, check_topic
 from kafka07c.segments import Log, Recovery
 from kafka07c.segments.files import parse_log_name
 
@@ -42,6 +42,7 @@ class Storage:
         self._config = config
         self._clock = clock
         self._stats = stats or BrokerStats(NONE)
+        assert config.log_dir is not None  # a Broker sees to that
         self._directory = Path(config.log_dir)
         self._lock = threading.Lock()  # for _logs
         self._logs: dict[str, dict[int, Log]] = {}
@@ -87,7 +88,7 @@ class Storage:
 
     # what requests ask for
 
-    def append(self, topic: str, partition: int, message_set: memoryview) -> None:
+    def append(self, topic: str, partition: int, message_set: Buffer) -> None:
         """Append a message set to a log, which is made when missing; an empty set only makes it.
 
         InvalidTopicError, WrongPartitionError, CorruptMessageError, LogError: nothing is appended (see Log.append for
@@ -174,7 +175,7 @@ class Storage:
             partitions = self._logs.get(topic, {})
             if partition in partitions:
                 return partitions[partition]
-            log = self._open(self._directory / f"{topic}-{partition}")
+            log = self._open(topic, partition)
             new_topic = topic not in self._logs
             self._logs.setdefault(topic, partitions)[partition] = log
         logger.info("made the log %s-%d", topic, partition)
@@ -182,11 +183,10 @@ class Storage:
             self.on_new_topic(topic, self.partitions(topic))
         return log
 
-    def _open(self, directory: Path) -> Log:
-        topic, partition = parse_log_name(directory.name)
+    def _open(self, topic: str, partition: int) -> Log:
         settings = self._config.of(topic)
         log = Log(
-            directory,
+            self._directory / f"{topic}-{partition}",
             broker=self._config.broker_id,
             writable=True,
             segment_bytes=settings.segment_bytes,
@@ -205,13 +205,14 @@ class Storage:
         except OSError as error:
             raise self._unusable(error) from error
         for directory in entries:
-            topic, partition = parse_log_name(directory.name) or (None, 0)
+            name = parse_log_name(directory.name)
             # "clicks-00" would be the same log as "clicks-0"
-            if directory.name != f"{topic}-{partition}" or not directory.is_dir():
+            if name is None or directory.name != f"{name[0]}-{name[1]}" or not directory.is_dir():
                 if directory.name != CLEAN_SHUTDOWN:
                     logger.warning("%s is no log: left alone", directory)
                 continue
-            log = self._logs.setdefault(topic, {})[partition] = self._open(directory)
+            topic, partition = name
+            log = self._logs.setdefault(topic, {})[partition] = self._open(topic, partition)
             if partition >= self.partitions(topic):
                 logger.warning(
                     "%s is not served: by the settings the topic has %d partitions", directory, self.partitions(topic)

@@ -12,7 +12,7 @@ from typing import Literal
 from kafka07c import config
 from kafka07c._views import MessageSet
 from kafka07c.errors import LogError, OffsetOutOfRangeError
-from kafka07c.protocol import EARLIEST, LATEST
+from kafka07c.protocol import EARLIEST, LATEST, Buffer
 from kafka07c.segments.files import Segment, list_segments, parse_log_name
 from kafka07c.segments.reading import Place, SegmentReader, seam_error
 from kafka07c.segments.recovery import Recovery
@@ -216,7 +216,7 @@ class Log:
 
     # writing
 
-    def append(self, message_set: MessageSet | bytes, *, max_message_bytes: int | None = None) -> int:
+    def append(self, message_set: MessageSet | Buffer, *, max_message_bytes: int | None = None) -> int:
         """Write the whole entries of ``message_set`` (a MessageSet, or bytes to make one of); gives their start offset.
 
         As 0.7.2 does: first a payload, as stored, above ``max_message_bytes`` (``max.message.size``) is a
