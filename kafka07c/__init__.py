@@ -25,7 +25,6 @@ from kafka07c.consumer import Consumer, ConsumerConfig
 from kafka07c.names import TopicPartition
 from kafka07c.positions import Position
 from kafka07c.producer import Delivery, Producer, ProducerConfig
-from kafka07c.producer import Delivery, Producer, ProducerConfig
 from kafka07c.protocol import EARLIEST, LATEST, FetchRequest, ProduceRequest
 from kafka07c.segments import Log
 from kafka07c.simple import SimpleConsumer, SyncProducer
@@ -41,15 +40,12 @@ __all__ = [
     "Consumer",
     "ConsumerConfig",
     "Delivery",
-    "Delivery",
     "FetchRequest",
     "Log",
     "Message",
     "MessageSet",
     "Position",
     "ProduceRequest",
-    "Producer",
-    "ProducerConfig",
     "Producer",
     "ProducerConfig",
     "SimpleConsumer",
