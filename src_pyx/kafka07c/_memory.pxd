@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 cdef class Block:
     cdef uint8_t *data
     cdef readonly Py_ssize_t nbytes
+    cdef size_t _capacity
 
     @staticmethod
     cdef Block allocate(Py_ssize_t nbytes)
