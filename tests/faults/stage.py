@@ -100,7 +100,8 @@ class BrokerProcess:
     def crash(self) -> float:
         """End as when the machine loses power: of what is not flushed, some is gone; when that was (time.monotonic()).
 
-        It has to be behind a proxy. As long as the proxy holds everything, nobody can have seen a later flush than the one that is asked for here.
+        It has to be behind a proxy: as long as that holds everything, nobody can have seen a later flush than the one
+        that is asked for here.
         """
         self.proxy.hold()
         try:
