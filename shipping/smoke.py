@@ -103,6 +103,9 @@ def broker(folder: str) -> str:
             producer.send(codec, 0, PAYLOADS, codec=codec)
             fetched = fetch(consumer, codec, len(PAYLOADS))
             check(fetched == PAYLOADS, f"the broker gave other messages than it was sent ({codec})")
+        with kafka07c.Producer(brokers=f"0:127.0.0.1:{server.port}", codec="snappy") as queued:
+            queued.send_many("queued", PAYLOADS)
+        check(fetch(consumer, "queued", len(PAYLOADS)) == PAYLOADS, "the broker gave other messages than were queued")
     return "an embedded broker, written to and read from"
 
 

@@ -25,7 +25,7 @@ KERNELS = ROOT / "src_pyx" / "kafka07c" / "c"
 FLAGS = ("-O3", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-static", "-pthread")
 NATIVE = platform.machine()
 
-CRC, WALK = 0, 1
+CRC, WALK, ENCODE = 0, 1, 2
 END, CUT, BAD_CRC = 0, 1, 7  # of walk.h
 BASE = 1000  # offset of a walk's first byte, in kernels.c
 
@@ -160,5 +160,15 @@ def test_walk(target, program, tmp_path):
     cases, lines = zip(*walk_cases(), strict=True)
     expected = [line for line in lines for _ in range(2)]
     _, said = answers(program, list(cases), tmp_path)
+    for name, printed in said.items():
+        assert printed == expected, name
+
+
+def test_encode(target, program, tmp_path):
+    rng = random.Random(9)
+    lengths = [*range(300), *(rng.randrange(300, 20_000) for _ in range(30))]
+    cases = [Case(ENCODE, magic, rng.randrange(64), rng.randbytes(length)) for length in lengths for magic in (0, 1)]
+    expected = [entry(case.data, magic=case.start).hex() for case in cases for _ in range(2)]
+    _, said = answers(program, cases, tmp_path)
     for name, printed in said.items():
         assert printed == expected, name

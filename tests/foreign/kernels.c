@@ -4,11 +4,13 @@
  *
  *     uint32 kind | uint32 start | uint32 alignment | uint32 length | length bytes
  *
- * kind 0: their CRC-32 that begins with start. kind 1: a message set to be walked. Each is done with the bytes
- * `alignment` bytes behind a page that cannot be read, and once more ending where such a page begins.
+ * kind 0: their CRC-32 that begins with start, and once more with a copy made. kind 1: a message set to be walked.
+ * kind 2: the payload of an entry to be made, of magic start. Each is done with the bytes `alignment` bytes behind a page
+ * that cannot be read, and once more ending where such a page begins.
  *
  * Prints "chosen NAME" and then, for every kernel that runs here, "kernel NAME" and one line a case and place:
- * the CRC in hex; or the walk's stop, position, count, and then its offsets and lengths.
+ * the CRC in hex; the walk's stop, position, count, and then its offsets and lengths; the entry in hex. Ends with 2, and
+ * the reason, when a copy is not equal, or was written beside its place.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +19,7 @@
 #include <unistd.h>
 
 #include "crc32.h"
+#include "encode.h"
 #include "walk.h"
 
 enum { MOST = 1 << 20, MOST_ENTRIES = 1 << 12 };
@@ -52,11 +55,41 @@ static void walk(const uint8_t *data, int64_t length) {
     printf("\n");
 }
 
+static uint8_t copy[MOST + 256];
+enum { BEFORE = 64, MARK = 0xA5 };
+
+/* Whether nothing was written from copy + written on, nor before the copy's place */
+static int kept_to_its_place(size_t written) {
+    for (size_t i = 0; i < BEFORE; i++) {
+        if (copy[i] != MARK || copy[BEFORE + written + i] != MARK) return 0;
+    }
+    return 1;
+}
+
+static void crc(const heading *head, const uint8_t *data) {
+    uint32_t alone = k07_crc32(head->start, data, head->length);
+    memset(copy, MARK, head->length + 2 * BEFORE);
+    uint32_t copied = k07_crc32_copy(head->start, data, head->length, copy + BEFORE);
+    if (copied != alone || memcmp(copy + BEFORE, data, head->length) != 0) die("the copy is another, or its CRC");
+    if (!kept_to_its_place(head->length)) die("the copy was written beside its place");
+    printf("%08x\n", (unsigned)alone);
+}
+
+static void encode(const heading *head, const uint8_t *data) {
+    k07_payload payload = {data, head->length};
+    size_t size = K07_HEADER_BYTES(head->start) + head->length;
+    memset(copy, MARK, size + 2 * BEFORE);
+    uint8_t *place = copy + BEFORE, *next = k07_encode(place, place + size, &payload, 1, (int)head->start, 0);
+    if (next != place + size || !kept_to_its_place(size)) die("the entry was written beside its place");
+    for (size_t i = 0; i < size; i++) printf("%02x", place[i]);
+    printf("\n");
+}
+
 static void answer(const heading *head, const uint8_t *data) {
-    if (head->kind == 0) {
-        printf("%08x\n", (unsigned)k07_crc32(head->start, data, head->length));
-    } else {
-        walk(data, head->length);
+    switch (head->kind) {
+    case 0: crc(head, data); break;
+    case 1: walk(data, head->length); break;
+    default: encode(head, data);
     }
 }
 
