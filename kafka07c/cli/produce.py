@@ -8,6 +8,7 @@ bounded, and so is this.
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import select
 import stat
@@ -53,6 +54,10 @@ _EXAMPLE = """\
 
 #: bytes that are read at a time
 _BLOCK = 1 << 18
+
+#: bytes that may have been read and not been told about; the producer bounds what it holds, not what waits to be told
+_UNTOLD = 16 << 20
+_UNTOLD_PAUSE = 0.002
 
 #: what a message may have until its delimiter is found; no broker takes a request as large
 _LONGEST = 100 << 20
@@ -111,6 +116,9 @@ def add_parser(commands: Commands) -> None:
 
 def run(args: argparse.Namespace) -> int:
     _check(args)
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.ERROR if args.quiet else logging.WARNING, format="%% %(message)s"
+    )
     begun = time.monotonic()
     with ExitStack() as stack:
         metrics = stack.enter_context(serving_metrics(args))
@@ -132,7 +140,8 @@ def run(args: argparse.Namespace) -> int:
     _summary(outcome, time.monotonic() - begun, args)
     if outcome.error is not None:
         raise outcome.error
-    return INCOMPLETE if outcome.not_sent else INTERRUPTED if interrupted else OK
+    not_sent = outcome.states["failed"] + outcome.states["unknown"]
+    return INCOMPLETE if not_sent else INTERRUPTED if interrupted else OK
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -243,17 +252,19 @@ def _lines(blocks: Iterator[bytes], delimiter: bytes) -> Iterator[tuple[int, lis
     """
     parts: list[bytes] = []  # of a line that has not ended yet
     held = 0
+    tail = b""  # of it: a delimiter may begin in one block and end in another
     overlap = len(delimiter) - 1
     for block in blocks:
-        last = parts[-1] if parts else b""
-        window = last[len(last) - overlap :] + block if overlap and parts else block
+        window = tail + block
         parts.append(block)
         held += len(block)
         if delimiter in window:
             lines = b"".join(parts).split(delimiter)
-            parts = [lines.pop()]
-            held = len(parts[0])
+            window = lines.pop()
+            parts = [window]
+            held = len(window)
             yield len(block), lines
+        tail = window[max(0, len(window) - overlap) :]
         if held > _LONGEST:
             raise UsageError(f"{held} bytes without the delimiter {delimiter!r}: no broker takes such a message")
     if held:
@@ -317,11 +328,11 @@ class _Sender:
             self._producer.send_batch(
                 self._topic, data, offsets=offsets, partition=self._partition, on_delivery=settled
             )
-        elif len(lines) == 1:
-            values, keys = self._keyed(lines)
+            return
+        values, keys = self._keyed(lines)
+        if len(lines) == 1:
             self._producer.send(self._topic, values[0], keys[0], partition=self._partition, on_delivery=settled)
         else:
-            values, keys = self._keyed(lines)
             one_of_them = partial(self._outcome.settled_one, self._key_delimiter)
             self._producer.send_many(self._topic, values, keys, partition=self._partition, on_delivery=one_of_them)
 
@@ -337,56 +348,66 @@ class _Sender:
 
 
 class _Outcome:
-    """What was read, and what became of it; told by the producer's callback thread, and by refusals."""
+    """What was read, and what became of it. The main thread reads and is refused, the producer's callback thread
+    settles: each has its own counts.
+    """
 
     def __init__(self, dead_letter: BinaryIO | None, delimiter: bytes):
         self.messages = 0
         self.bytes = 0
-        self.states: Counter[str] = Counter()
         self.resends = 0
         self.error: Exception | None = None
         #: of the first that could not be sent: what it was and why
         self.failures: list[str] = []
+        self._settled: Counter[str] = Counter()
+        self._told = 0  # of them all
+        self._refused = 0
         self._dead_letter = dead_letter
         self._delimiter = delimiter
         self._lock = threading.Lock()
 
     @property
-    def not_sent(self) -> int:
-        """Messages that failed, or of which nobody knows."""
-        return self.states["failed"] + self.states["unknown"]
+    def states(self) -> dict[str, int]:
+        """How many messages came to each state."""
+        states = {state: self._settled[state] for state in ("written", "verified", "failed", "unknown")}
+        states["failed"] += self._refused
+        return states
 
     def read(self, lines: list[bytes]) -> None:
-        """These go to the producer."""
+        """These go to the producer, once it is not too far behind with telling what became of those before."""
+        while self.messages and self.bytes * (self.messages - self._told - self._refused) > _UNTOLD * self.messages:
+            time.sleep(_UNTOLD_PAUSE)
         self.messages += len(lines)
         self.bytes += sum(map(len, lines))
 
     def settled(self, lines: list[bytes], name: str | None, delivery: Delivery) -> None:
         """The producer's word on a batch."""
-        with self._lock:
-            self.states[delivery.state] += delivery.count
-            self.resends += delivery.count if delivery.resends else 0
-            if not delivery.ok:
-                self._keep(lines, name, f"{delivery.state}: {delivery.error}")
+        count = delivery.count
+        self._settled[delivery.state] += count
+        self._told += count
+        if delivery.resends:
+            self.resends += count
+        if not delivery.ok:
+            self._keep(lines, name, f"{delivery.state}: {delivery.error}")
 
     def settled_one(self, key_delimiter: bytes | None, delivery: Delivery) -> None:
         """The producer's word on one record of several."""
-        line = bytes(delivery.value)
+        line = delivery.value
         if key_delimiter is not None and delivery.key is not None:
             line = delivery.key + key_delimiter + line
         self.settled([line], None, delivery)
 
     def refused(self, lines: list[bytes], name: str | None, error: KafkaError) -> None:
         """The producer has not taken these."""
-        with self._lock:
-            self.states["failed"] += len(lines)
-            self._keep(lines, name, f"failed: {error}")
+        self._refused += len(lines)
+        self._keep(lines, name, f"failed: {error}")
 
     def _keep(self, lines: list[bytes], name: str | None, why: str) -> None:
-        for line in lines[: _FAILURES_SHOWN - len(self.failures)]:
-            self.failures.append(f"{name or _shown(line)}: {' '.join(why.split())}")
-        if self._dead_letter is not None:
-            self._dead_letter.write(self._delimiter.join([*lines, b""]))
+        with self._lock:
+            for line in lines[: _FAILURES_SHOWN - len(self.failures)]:
+                self.failures.append(f"{name or _shown(line)}: {' '.join(why.split())}")
+            if self._dead_letter is not None:
+                self._dead_letter.write(self._delimiter.join([*lines, b""]))
 
 
 def _shown(line: bytes) -> str:
@@ -405,12 +426,12 @@ def _outcome(args: argparse.Namespace) -> Iterator[_Outcome]:
 
 
 def _summary(outcome: _Outcome, seconds: float, args: argparse.Namespace) -> None:
+    states = outcome.states
     for failure in outcome.failures:
         note(f"kafka07c produce: {failure}")
-    if more := outcome.not_sent - len(outcome.failures):
+    if more := states["failed"] + states["unknown"] - len(outcome.failures):
         note(f"kafka07c produce: and {more} more")
     figures = {"messages": outcome.messages, "bytes": outcome.bytes, "seconds": round(seconds, 3)}
-    states = {state: outcome.states[state] for state in ("written", "verified", "failed", "unknown")}
     if args.json:
         print(json_line({"topic": args.topic, **figures, **states, "resent": outcome.resends}))
     if not args.quiet:
