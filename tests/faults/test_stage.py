@@ -20,7 +20,7 @@ def test_a_crash_takes_of_what_is_not_flushed_and_of_nothing_else():
         zookeeper, "crash", seed=3, brokers=1, partitions=1, proxied=True, broker_properties=FLUSH_EVERY_100
     ) as stage:
         (broker,) = stage.brokers
-        for _ in range(6):
+        for _ in range(3):
             with SyncProducer("127.0.0.1", broker.port) as producer, SimpleConsumer("127.0.0.1", broker.port) as asking:
                 for number in range(25):
                     producer.send("clicks", 0, [b"%d" % number] * 7)

@@ -150,14 +150,23 @@ def test_keys_land_where_the_scala_producer_puts_them(real_broker, zookeeper, jv
                 producer.send("keyed", b"%d one" % n, key)
                 producer.send("keyed", b"%d bytes" % n, key.encode())
             producer.send_many("keyed", [b"%d many" % n for n in range(len(keys))], keys)
-        found: dict[str, dict[int, TopicPartition]] = {way: {} for way in ("scala", "one", "bytes", "many")}
-        for number, (broker, partitions) in brokers.items():
-            with SimpleConsumer(broker.host, broker.port) as consumer:
-                for partition in range(partitions):
-                    for message in read_all(consumer, "keyed", partition):
-                        n, way = message.value.decode().split()
-                        assert int(n) not in found[way]
-                        found[way][int(n)] = TopicPartition("keyed", number, partition)
+        places = [TopicPartition("keyed", number, n) for number, (_, count) in brokers.items() for n in range(count)]
+        stored = {}
+
+        def all_are_there():
+            for tp in places:
+                broker, _ = brokers[tp.broker]
+                with SimpleConsumer(broker.host, broker.port) as consumer:
+                    messages = read_all(consumer, "keyed", tp.partition)
+                stored[tp] = [message.value.decode().split() for message in messages]
+            return sum(map(len, stored.values())) >= 4 * len(keys)
+
+        wait_until(all_are_there, "all messages")
+    found: dict[str, dict[int, TopicPartition]] = {way: {} for way in ("scala", "one", "bytes", "many")}
+    for tp, messages in stored.items():
+        for n, way in messages:
+            assert int(n) not in found[way]
+            found[way][int(n)] = tp
     assert set(found["scala"]) == set(range(len(keys)))
     assert len(set(found["scala"].values())) == 5
     for way in ("one", "bytes", "many"):
