@@ -18,6 +18,7 @@ from kafka07c.cli import (
     broker,
     brokers,
     cat,
+    completion,
     dump,
     groups,
     ingest,
@@ -32,16 +33,17 @@ from kafka07c.cli import (
 )
 from kafka07c.cli.exit_codes import INTERNAL, INTERRUPTED, OK, USAGE, exit_code
 
-__all__ = ["main"]
+__all__ = ["main", "make_parser"]
 
 _COMMANDS = (
     ingest, cat, produce, mirror, perf, dump, broker, topics, brokers, groups, lag, offsets, verify_rebalance, metrics,
+    completion,
 )  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code. A usage error and ``--help`` exit at once, as argparse does."""
-    args = _parser().parse_args(argv)
+    args = make_parser().parse_args(argv)
     code = OK
     try:
         code = int(args.run(args))
@@ -105,7 +107,8 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line, all commands in it."""
     parser = _Parser(
         prog="kafka07c",
         description="Apache Kafka 0.7: its brokers, its consumer groups, its log segments.",
