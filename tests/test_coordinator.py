@@ -27,7 +27,8 @@ from kafka07c.subscription import Subscription
 from kafka07c.testing import ZooKeeper, start_process
 from kafka07c.zookeeper import connect, parse_hosts
 from kafka07c.zookeeper.client import disconnect
-from kafka07c.zookeeper.groups import GroupNodes, GroupPaths, read_members, read_owners
+from kafka07c.zookeeper.groups import GroupPaths, read_members, read_owners
+from kafka07c.zookeeper.members import GroupNodes
 
 pytestmark = pytest.mark.zookeeper
 
@@ -540,8 +541,7 @@ from kafka07c.consumer.coordinator import GroupMember
 from kafka07c.errors import CommitFailedError
 from kafka07c.positions import Position
 from kafka07c.subscription import Subscription
-from kafka07c.zookeeper.groups import GroupNodes
-
+from kafka07c.zookeeper.members import GroupNodes
 class Silent:
     def __getattr__(self, name):
         return lambda *arguments: None

@@ -17,9 +17,7 @@ from kafka07c.testing import ZooKeeper
 from kafka07c.zookeeper import connect
 from kafka07c.zookeeper.client import disconnect
 from kafka07c.zookeeper.groups import (
-    GroupNodes,
     GroupPaths,
-    OffsetStore,
     check_name,
     list_groups,
     make_member_id,
@@ -27,6 +25,8 @@ from kafka07c.zookeeper.groups import (
     read_offsets,
     read_owners,
 )
+from kafka07c.zookeeper.members import GroupNodes
+from kafka07c.zookeeper.offsets import OffsetStore
 
 pytestmark = pytest.mark.zookeeper
 

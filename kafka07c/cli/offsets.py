@@ -317,7 +317,7 @@ def _carry_out(changes: Iterable[_Change], args: argparse.Namespace) -> int:
 
 def _write(changes: list[_Change], zookeeper: str | Access) -> None:
     from kafka07c.positions import Position
-    from kafka07c.zookeeper.groups import OffsetStore
+    from kafka07c.zookeeper.offsets import OffsetStore
 
     failures: list[KafkaError] = []
     for group in dict.fromkeys(each.group for each in changes):

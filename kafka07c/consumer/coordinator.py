@@ -31,7 +31,9 @@ from kafka07c.names import TopicPartition
 from kafka07c.positions import Position
 from kafka07c.subscription import Subscription
 from kafka07c.zookeeper.client import Access
-from kafka07c.zookeeper.groups import GroupNodes, OffsetStore, Written, check_name, commit_error, make_member_id
+from kafka07c.zookeeper.groups import check_name, make_member_id
+from kafka07c.zookeeper.members import GroupNodes
+from kafka07c.zookeeper.offsets import OffsetStore, Written, commit_error
 
 __all__ = ["REVOKE_SECONDS", "GroupListener", "GroupMember", "OffsetStore", "State"]
 

@@ -3,7 +3,10 @@
 ====================================  ========================================================================
 :mod:`kafka07c.zookeeper.client`      connecting; errors that say where and while doing what; missing parents
 :mod:`kafka07c.zookeeper.brokers`     brokers, topics and partition counts; registering a broker of our own
-:mod:`kafka07c.zookeeper.groups`      consumer groups: members, owners, offsets (import it by its own name)
+:mod:`kafka07c.zookeeper.groups`      consumer groups: members, owners, offsets (this and what follows are to be
+                                      imported by their own names)
+:mod:`kafka07c.zookeeper.offsets`     a group's offsets, written without going over somebody else's
+:mod:`kafka07c.zookeeper.members`     a member's session, its nodes and what it owns
 ====================================  ========================================================================
 
 No ZooKeeper call is ever made in one of kazoo's listeners or watches (it would wait for the thread it runs on): they

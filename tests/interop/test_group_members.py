@@ -19,7 +19,8 @@ from kafka07c.positions import Position
 from kafka07c.simple import SyncProducer
 from kafka07c.subscription import Subscription
 from kafka07c.zookeeper import session
-from kafka07c.zookeeper.groups import GroupNodes, GroupPaths, read_offsets
+from kafka07c.zookeeper.groups import GroupPaths, read_offsets
+from kafka07c.zookeeper.members import GroupNodes
 
 PARTITIONS = [TopicPartition("clicks", 0, number) for number in range(4)]
 CLICKS = Subscription.topics({"clicks": 1})
