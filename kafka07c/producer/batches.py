@@ -18,6 +18,9 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
+import numpy
+from numpy.typing import NDArray
+
 from kafka07c._views import MessageSet
 from kafka07c.errors import KafkaError, ProducerClosedError, QueueFullError
 from kafka07c.names import TopicPartition
@@ -39,6 +42,11 @@ class Outcome:
     state: State
     error: KafkaError | None = None
     offset: int | None = None
+    offsets: NDArray[numpy.int64] | None = None  # of each record, where they are not all in one wrapper
+
+    def offset_of(self, i: int) -> int | None:
+        """Where record ``i`` is stored, if that is known."""
+        return self.offset if self.offsets is None else int(self.offsets[i])
 
 
 class Column:
@@ -123,8 +131,8 @@ class Batch:
     """
 
     __slots__ = (
-        "alone", "broker", "callbacks", "column", "count", "entries", "era", "explicit", "final", "indexes", "keys",
-        "number", "passed", "sealed", "since", "size", "topic", "values", "waiter", "writes",
+        "alone", "broker", "callbacks", "column", "count", "dropped", "entries", "era", "explicit", "final", "indexes",
+        "keys", "number", "passed", "sealed", "since", "size", "topic", "values", "waiter", "writes",
     )  # fmt: skip
 
     def __init__(self, topic: str, broker: int, number: int, explicit: bool):
@@ -146,6 +154,7 @@ class Batch:
         self.sealed = False  # takes no more records, and goes out as soon as it can
         self.writes = 0  # how often it was handed to the kernel, or part of it
         self.alone = 0  # how often its connection ended while nothing else was on it
+        self.dropped = 0  # how often the broker took it and did not store it
         self.passed = False
         self.final = False
 
@@ -216,7 +225,7 @@ class Batch:
     def delivery(self, i: int, outcome: Outcome) -> Delivery:
         """What is to be told about record ``i``."""
         key = None if self.keys is None else self.keys[i]
-        state, error, offset = outcome.state, outcome.error, outcome.offset
+        state, error, offset = outcome.state, outcome.error, outcome.offset_of(i)
         return Delivery(self.topic, self.partition, self.values[i], key, state, 1, error, offset, self.resends)
 
 
@@ -237,6 +246,15 @@ class _Backlog:
         self.lanes: dict[tuple[str, int], deque[Batch]] = {}
         self.wake = wake
         self.wakes_at = _NEVER
+
+
+def _insert(backlog: _Backlog, batch: Batch) -> None:
+    """Put a batch where it belongs in its lane, by the time of its first record."""
+    lane = backlog.lanes.setdefault((batch.topic, batch.number), deque())
+    at = len(lane)
+    while at and lane[at - 1].since > batch.since:
+        at -= 1
+    lane.insert(at, batch)
 
 
 _NEVER = float("inf")
@@ -348,13 +366,13 @@ class BatchQueue:
             backlog.wake()
 
     def restore(self, batches: Iterable[Batch]) -> None:
-        """Batches that were taken before: back at the end of their (new) lanes. They never left the count."""
+        """Batches that were taken before: in their (new) lanes before what came later. They never left the count."""
         with self._lock:
             backlogs = set()
             for batch in batches:
                 batch.sealed = True
                 backlog = self._backlogs[batch.broker]
-                self._append(backlog, batch)
+                _insert(backlog, batch)
                 if self._must_wake(backlog, batch):
                     backlogs.add(backlog)
         for backlog in backlogs:
@@ -480,6 +498,12 @@ class BatchQueue:
                 else:
                     del backlog.lanes[name]
             return found
+
+    def put_back(self, batches: Iterable[Batch]) -> None:
+        """Batches that were withdrawn: back to where they were in their lanes, by the time of their first records."""
+        with self._lock:
+            for batch in batches:
+                _insert(self._backlogs[batch.broker], batch)
 
     # The end of records
 

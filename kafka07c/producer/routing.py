@@ -65,12 +65,14 @@ class Router:
     of brokers chance picks one, and the broker picks the partition: keys and the partitioner have no part in it.
 
     What a topic has is asked once, and again after :meth:`changed`: give that to the live cluster as ``on_change``.
+    ``verify``: what is sent is to be read back, so it is a ValueError to leave the partition to the broker.
     """
 
-    def __init__(self, cluster: Cluster, partitioner: Partitioner | None = None):
+    def __init__(self, cluster: Cluster, partitioner: Partitioner | None = None, *, verify: bool = False):
         self._cluster = cluster
         self._partitioner = DefaultPartitioner() if partitioner is None else partitioner
         self._static = cluster.zookeeper is None
+        self._verify = verify
         self._topics: dict[str, _Topic] = {}
         self._partitioners: dict[str, Partitioner] = {}
         self._given: dict[str, dict[Any, Route]] = {}
@@ -137,6 +139,11 @@ class Router:
 
     def _routes(self, topic: str) -> list[Route]:
         _check_topic(topic)
+        if self._static and self._verify:
+            raise ValueError(
+                "verify=True reads back what was written, but with a static list of brokers the broker picks the "
+                "partition and does not say which: give partition=, or zookeeper= in place of the list"
+            )
         if self._static:
             return [Route(broker, RANDOM_PARTITION) for broker in self._cluster.brokers]
         routes = [Route(tp.broker, tp.partition) for tp in self._cluster.partitions(topic)]
@@ -161,6 +168,8 @@ class Router:
             pass
         _check_topic(topic)
         route = _checked_route(topic, partition)
+        if self._verify and route.partition < 0:
+            raise ValueError("verify=True needs a known partition, not -1, where the broker picks one and does not say which")
         self._check_there(topic, route)
         given.setdefault(topic, {})[partition] = route
         return route

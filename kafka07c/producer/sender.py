@@ -38,11 +38,13 @@ from kafka07c.errors import (
     MessageTooLargeError,
     ProducerClosedError,
     ZooKeeperError,
+    error_for_code,
 )
 from kafka07c.metrics import Metrics
 from kafka07c.names import BrokerAddress
 from kafka07c.producer.batches import Batch, BatchQueue, Outcome
 from kafka07c.producer.records import State
+from kafka07c.producer.verifying import Verifier
 from kafka07c.protocol import LATEST, MultiProduceRequest, OffsetsRequest, ProduceData, decode_offsets_response
 
 __all__ = ["Host", "SendSettings", "Sender", "closed_error"]
@@ -76,10 +78,14 @@ class SendSettings(Protocol):
     def max_message_bytes(self) -> int: ...
     @property
     def window_bytes(self) -> int: ...
+    @property
+    def verify(self) -> bool: ...
+    @property
+    def verify_timeout(self) -> float: ...
 
 
 class Host(Protocol):
-    """What a sender asks of its producer. All of it is called from the sender's thread, and must not wait for it."""
+    """What a sender asks of its producer. All of it is called from threads of the sender's, and must not wait for them."""
 
     def address(self, broker: int) -> BrokerAddress:
         """Where the broker is now; ZooKeeperError when it is not registered."""
@@ -96,11 +102,15 @@ class Host(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Written:
-    """What one request carried; it is in the window until its barrier is answered."""
+    """What one request carried; it is in the window until its barrier is answered.
+
+    ``starts``: partitions whose flushed ends were asked for before it, and not answered yet.
+    """
 
     batches: list[Batch]
     alone: bool
     size: int
+    starts: deque[tuple[str, int]] = field(default_factory=deque)
     sent: bool = False  # whether any of it may have gone out
     since: float = field(default_factory=monotonic)
 
@@ -136,10 +146,19 @@ class Sender:
         self._told_of = ""
         self._changed = False
         self._stopping = False
+        self._returned: deque[tuple[list[Batch], bool]] = deque()  # what the verifier has not found, and if dropped
+        self._searching = False  # nothing is written until it is known what the log has
+        self._verifier = (
+            Verifier(broker, host.address, settings, settle=self._verified, lost=self._take_back, log=log)
+            if settings.verify
+            else None
+        )
         self._thread = threading.Thread(target=self._run, name=f"kafka07c-producer-{broker}", daemon=True)
 
     def start(self) -> None:
         """Begin. RuntimeError when the interpreter is about to end and takes no more threads."""
+        if self._verifier is not None:
+            self._verifier.start()
         self._thread.start()
 
     def wake(self) -> None:
@@ -155,17 +174,25 @@ class Sender:
         """End soon. What has no final state by then fails."""
         self._stopping = True
         self._wakeup.set()
+        if self._verifier is not None:
+            self._verifier.stop()
         connection = self._connection
         if connection is not None:
             connection.interrupt()
 
     def join(self, timeout: float) -> None:
-        """Wait for the thread's end, so many seconds at most."""
+        """Wait for the threads' end, so many seconds at most."""
+        deadline = monotonic() + timeout
         self._thread.join(timeout)
+        if self._verifier is not None:
+            self._verifier.join(max(0.0, deadline - monotonic()))
 
     def fail_leftovers(self) -> None:
         """Fail what it took from the queue and did not settle; for one who has stopped it."""
         left = [batch for written in list(self._window) for batch in written.batches] + list(self._careful)
+        left += [batch for batches, _ in list(self._returned) for batch in batches]
+        if self._verifier is not None:
+            left += self._verifier.leftovers()
         self._host.settle([Outcome(batch, State.FAILED, closed_error(batch)) for batch in left])
 
     # --- the thread
@@ -190,16 +217,21 @@ class Sender:
         if self._changed:
             self._changed = False
             self._check_address()
+        self._take_returned()
         held = self._changed or self._careful or self._window_bytes >= self._settings.window_bytes
         if self._window and held:
             self._wait(None)
             return
-        if not self._careful:
+        if not self._careful and not self._searching:
             due = self._queue.due(self.broker)
             if due > monotonic():
                 self._wait(due)
                 return
-        if self._is_connected():
+        if not self._is_connected():
+            return
+        if self._searching:
+            self._wait(None)
+        else:
             self._write_next()
 
     def _wait(self, until: float | None) -> None:
@@ -232,10 +264,26 @@ class Sender:
         while self._connection is not None and self._connection.has_input():
             if not any(written.sent for written in self._window):
                 if self._connection.peer_closed():
-                    self._hang_up()
+                    self._hung_up(self._connection.name)
                 return
-            decode_offsets_response(self._connection.receive(_ANSWER_BYTES))
-            self._barrier_answered()
+            code, offsets = decode_offsets_response(self._connection.receive(_ANSWER_BYTES))
+            if self._window[0].starts:
+                self._start_answered(*self._window[0].starts.popleft(), code, offsets)
+            else:
+                self._barrier_answered()
+
+    def _hung_up(self, name: str) -> None:
+        self._hang_up()
+        if self._verifier is not None and self._verifier.is_open:
+            raise BrokerConnectionError(f"broker {name} closed the connection before all was read back")
+
+    def _start_answered(self, topic: str, number: int, code: int, offsets: list[int]) -> None:
+        self._heard = monotonic()
+        if code or not offsets:
+            reason = f"broker {self.broker} does not say where the log ends"
+            raise error_for_code(code or -1, reason, topic=topic, broker=self.broker, partition=number)
+        if self._verifier is not None:
+            self._verifier.started(topic, number, offsets[0])
 
     def _barrier_answered(self) -> None:
         """Everything up to this barrier has been carried out: an error code in the answer says no less."""
@@ -247,7 +295,10 @@ class Sender:
         self._produce_time.observe(self._heard - written.since)
         if written.alone:
             self._suspects.difference_update((batch.topic, batch.number) for batch in written.batches)
-        self._host.settle([Outcome(batch, State.WRITTEN) for batch in written.batches])
+        if self._verifier is None:
+            self._host.settle([Outcome(batch, State.WRITTEN) for batch in written.batches])
+        else:
+            self._verifier.confirmed(written.batches)
 
     # --- connecting
 
@@ -322,13 +373,14 @@ class Sender:
         if self._window:
             self._changed = True  # look again
             return
-        moving = [batch for batch in self._careful if not batch.explicit]
+        queued = self._queue.withdraw(self.broker, lambda batch: not batch.explicit)
+        moving = [batch for batch in self._careful if not batch.explicit] + queued
         if moving:
-            self._careful = deque(batch for batch in self._careful if batch.explicit)
-        moving += self._queue.withdraw(self.broker, lambda batch: not batch.explicit)
-        if moving:
-            left = self._host.move(moving)
-            self._careful.extend(left)
+            left = set(self._host.move(moving))
+            self._careful = deque(batch for batch in self._careful if batch.explicit or batch in left)
+            self._queue.put_back(batch for batch in queued if batch in left)
+        if self._verifier is not None:
+            self._verifier.move(self._host.move)
 
     # --- writing
 
@@ -361,11 +413,22 @@ class Sender:
         written.sent = True
         for batch in written.batches:
             batch.writes += 1
-        self._connected().send([*request.buffers(), barrier.encode()])
+        starts = self._expect(written, parts)
+        self._connected().send([*starts, *request.buffers(), barrier.encode()])
         written.since = monotonic()
         for batch in written.batches:
             if batch.waiter is not None and not batch.waiter.final:
                 batch.waiter.passed(batch)
+
+    def _expect(self, written: _Written, parts: list[tuple[Batch, bytes | memoryview]]) -> list[bytes]:
+        """Tell the verifier; the questions that it needs answers to first."""
+        starts: list[bytes] = []
+        if self._verifier is not None:
+            for batch, data in parts:
+                if self._verifier.expect(batch, data):
+                    written.starts.append((batch.topic, batch.number))
+                    starts.append(OffsetsRequest(batch.topic, batch.number, LATEST, 1).encode())
+        return starts
 
     def _hear_before_writing(self) -> None:
         self._hear()
@@ -418,6 +481,9 @@ class Sender:
         if self._stopping:
             return
         again = [batch for written in self._window for batch in self._survivors(written, error)]
+        if self._verifier is not None:
+            self._searching = True
+            self._verifier.connection_ended()
         self._window.clear()
         self._window_bytes = 0
         self._careful.extendleft(reversed(again))
@@ -430,11 +496,16 @@ class Sender:
         left = []
         for batch in written.batches:
             batch.alone += written.alone and hung_up
-            if not self._settings.retries or batch.alone > self._settings.retries:
-                self._give_up(batch, error)
-            else:
+            if self._verifier is None and self._may_go_again(batch, error):
                 left.append(batch)
         return left
+
+    def _may_go_again(self, batch: Batch, error: KafkaError) -> bool:
+        """If not, it has failed."""
+        if self._settings.retries and batch.alone <= self._settings.retries:
+            return True
+        self._give_up(batch, error)
+        return False
 
     def _give_up(self, batch: Batch, error: KafkaError) -> None:
         if batch.alone:
@@ -444,6 +515,54 @@ class Sender:
             how = "; it is not written again (num.retries)"
         reason = f"topic {batch.topic!r}, partition {batch.number}: {error}{how}. It may be in the log"
         self._host.settle([Outcome(batch, State.FAILED, BrokerConnectionError(reason))])
+
+    # --- what the verifier says, in its thread ...
+
+    def _verified(self, outcomes: list[Outcome]) -> None:
+        self._host.settle(outcomes)
+        if self._searching:
+            self._wakeup.set()
+
+    def _take_back(self, batches: list[Batch], dropped: bool) -> None:
+        self._returned.append((batches, dropped))
+        self._wakeup.set()
+
+    # ... and what that means
+
+    def _take_returned(self) -> None:
+        """Write again what was looked for and is not there."""
+        if self._searching and self._verifier is not None and not self._verifier.is_searching:
+            self._searching = False
+        while self._returned:
+            batches, dropped = self._returned.popleft()
+            if dropped:
+                for batch in batches:
+                    self._careful.extend(self._smaller(batch))
+            else:
+                error = self._last_error or BrokerConnectionError(f"the connection to broker {self.broker} ended")
+                again = [batch for batch in batches if self._may_go_again(batch, error)]
+                self._careful.extendleft(reversed(again))
+
+    def _smaller(self, batch: Batch) -> list[Batch]:
+        """What to write of a batch that the broker took and did not store: 0.7 drops a whole set in silence when one of
+        its messages is too large for it, so the others go on in halves."""
+        if batch.count > 1 and self._settings.retries:
+            batch.final = True  # its halves are what counts now
+            halves = range(batch.count // 2), range(batch.count // 2, batch.count)
+            return [batch.pick(half, batch.broker, batch.number) for half in halves]
+        batch.dropped += 1
+        if batch.dropped <= self._settings.retries:
+            return [batch]
+        reason = (
+            f"the broker took {batch.count} messages of {batch.size} bytes {batch.dropped} times, and they are not in "
+            "the log: it drops what is above its max.message.size, and so that is probably below ours, "
+            f"{self._settings.max_message_bytes}"
+        )
+        error = MessageTooLargeError(
+            reason, size=batch.size, topic=batch.topic, broker=self.broker, partition=batch.number
+        )
+        self._host.settle([Outcome(batch, State.FAILED, error)])
+        return []
 
     def _hang_up(self) -> None:
         connection, self._connection = self._connection, None
