@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from kazoo.client import KazooClient
 
+from kafka07c import Message
 from kafka07c.broker import Broker
 from kafka07c.names import TopicPartition
 from kafka07c.consumer import Consumer
@@ -28,6 +31,33 @@ def until(condition: Callable[[], Any], patience: float = PATIENCE) -> Any:
         assert time.monotonic() < deadline, "it did not come to be"
         time.sleep(0.005)
     return found
+
+
+@contextmanager
+def handling_the_third(messages: Iterable[Message]) -> Iterator[list[int]]:
+    """A thread that takes messages and, all along this block, is busy with the third; gives the ``next_offset`` of each.
+
+    Afterwards it goes on, and has to find that there are no more.
+    """
+    handling, go_on = threading.Event(), threading.Event()
+    offsets: list[int] = []
+
+    def work() -> None:
+        for message in messages:
+            offsets.append(message.next_offset)
+            if len(offsets) == 3:
+                handling.set()
+                assert go_on.wait(PATIENCE)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        assert handling.wait(PATIENCE)
+        yield offsets
+    finally:
+        go_on.set()
+        thread.join(PATIENCE)
+    assert not thread.is_alive() and len(offsets) == 3
 
 
 class GroupCluster:

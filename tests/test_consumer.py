@@ -10,7 +10,7 @@ from contextlib import closing
 
 import pyarrow as pa
 import pytest
-from group_cluster import PATIENCE, GroupCluster, until
+from group_cluster import PATIENCE, GroupCluster, handling_the_third, until
 from kazoo.exceptions import ConnectionLoss
 
 import kafka07c
@@ -875,25 +875,9 @@ def test_closing_does_not_commit_what_another_thread_is_handling(cluster):
     topic, group = cluster.new(payloads(5))
     tp = TopicPartition(topic, 0, 0)
     consumer = cluster.consumer(topic, group=group)
-    handling, go_on, offsets = threading.Event(), threading.Event(), []
-
-    def work() -> None:
-        for message in consumer:
-            offsets.append(message.next_offset)
-            if len(offsets) == 3:
-                handling.set()
-                assert go_on.wait(PATIENCE)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        assert handling.wait(PATIENCE)
+    with handling_the_third(consumer) as offsets:
         consumer.close()
         assert cluster.offset(group, tp) == offsets[1]
-    finally:
-        go_on.set()
-        thread.join(PATIENCE)
-    assert len(offsets) == 3
 
 
 @pytest.mark.parametrize("autocommit", [True, False])

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from group_cluster import PATIENCE, GroupCluster, until
+from group_cluster import PATIENCE, GroupCluster, handling_the_third, until
 
 from kafka07c import Blacklist, Whitelist
 from kafka07c.consumer.streams import MessageStream
@@ -116,27 +116,11 @@ def test_shutdown_does_not_commit_what_another_thread_is_handling(cluster):
     tp = TopicPartition(topic, 0, 0)
     consumer = cluster.consumer(group=group)
     [stream, *_] = consumer.create_message_streams({topic: PARTITIONS})[topic]
-    handling, go_on, offsets = threading.Event(), threading.Event(), []
-
-    def work() -> None:
-        for message in stream:
-            offsets.append(message.next_offset)
-            if len(offsets) == 3:
-                handling.set()
-                assert go_on.wait(PATIENCE)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        assert handling.wait(PATIENCE)
+    with handling_the_third(stream) as offsets:
         consumer.commit_offsets()  # by another thread than the one that handles
         assert cluster.offset(group, tp) == offsets[1]
         consumer.shutdown()
         assert cluster.offset(group, tp) == offsets[1]
-    finally:
-        go_on.set()
-        thread.join(PATIENCE)
-    assert len(offsets) == 3
 
 
 def test_commit_offsets_covers_what_this_thread_was_handed(cluster):
