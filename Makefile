@@ -20,7 +20,7 @@ test: setup ## every test but the interoperability ones
 	@$(RUN) -m pytest
 
 types: setup ## mypy --strict, and the stubs held against the extensions
-	@$(RUN) -m mypy --strict kafka07c shipping
+	@$(RUN) -m mypy --strict kafka07c shipping tests/typing_cases.py
 	@$(RUN) -m mypy.stubtest --mypy-config-file pyproject.toml --allowlist tests/stubtest_allowlist.txt $(EXTENSIONS)
 
 interop: setup ## against a real 0.7.2 broker: make interop KAFKA07_CLASSPATH=jar:jar:...
