@@ -84,7 +84,7 @@ class _Track:
     sent: deque[_Sent] = field(default_factory=deque)  # in the order of the log
     handed: Position | None = None  # where the consumer goes on after what was taken last
     written: Position | None = None  # up to here all is in the target
-    committed: Position | None = None
+    uncommitted: bool = False  # whether that is yet to be committed
 
 
 class Mirror:
@@ -306,7 +306,8 @@ class Mirror:
             end = position if count == len(batch) else _after(batch, count)
             sent = _Sent(end, batch.base_offset, count, int(batch.lengths[:count].sum(dtype="int64")))
             track = self._tracks.get(tp)
-            if track is None:
+            if track is None or (track.handed is not None and batch.base_offset < track.handed.offset):
+                # ours from now on; or somebody has set it back, and what was read before that has no say any more
                 track = self._tracks[tp] = _Track(target)
             track.sent.append(sent)
             track.handed = position
@@ -342,6 +343,7 @@ class Mirror:
                 sent.written = True
                 while track.sent and track.sent[0].written:
                     track.written = track.sent.popleft().end
+                    track.uncommitted = True
             self._settled.notify_all()
         if not delivery.ok:
             what = "could not be written" if delivery.state == "failed" else "may or may not have been written"
@@ -360,10 +362,9 @@ class Mirror:
             return
         with self._committing:
             with self._lock:
-                tracks = {tp: track for tp, track in self._tracks.items() if track.written != track.committed}
-                written = {tp: track.written for tp, track in tracks.items() if track.written is not None}
-                handed = {tp: track.handed for tp, track in tracks.items()}
-            self._write({tp: position for tp, position in written.items() if self._at(tp) == handed[tp]}, tracks)
+                found = {tp: (track, track.handed) for tp, track in self._tracks.items() if track.uncommitted}
+            # where it goes on elsewhere than behind what was taken last, somebody has moved it
+            self._write({tp: track for tp, (track, handed) in found.items() if self._at(tp) == handed})
 
     def _at(self, tp: TopicPartition) -> Position | None:
         try:
@@ -371,19 +372,21 @@ class Mirror:
         except GroupError:
             return None
 
-    def _write(self, positions: dict[TopicPartition, Position], tracks: dict[TopicPartition, _Track]) -> None:
-        if not positions:
-            return
+    def _write(self, tracks: dict[TopicPartition, _Track]) -> None:
+        with self._lock:
+            positions = {tp: track.written for tp, track in tracks.items() if track.written is not None}
         gone: set[TopicPartition] = set()
         try:
-            self._consumer.commit(positions)
+            if positions:
+                self._consumer.commit(positions)
         except CommitFailedError as error:
             _log.warning("%s", error)
             gone = {*error.lost, *error.moved}
         with self._lock:
             for tp, position in positions.items():
-                tracks[tp].committed = position
-                if tp in gone and self._tracks.get(tp) is tracks[tp]:
+                track = tracks[tp]
+                track.uncommitted = track.written != position
+                if tp in gone and self._tracks.get(tp) is track:
                     del self._tracks[tp]  # what is on its way is no longer ours to commit
 
     def _on_revoke(self, partitions: set[TopicPartition], can_commit: bool) -> None:
@@ -394,12 +397,11 @@ class Mirror:
             while can_commit and self._error is None and any(track.sent for track in tracks.values()):
                 if not self._settled.wait(max(0.0, deadline - time.monotonic())):
                     break
-            written = {tp: track.written for tp, track in tracks.items() if track.written is not None}
             for tp in partitions:
                 self._tracks.pop(tp, None)
         if can_commit:
             with suppress(KafkaError):  # its new owner writes again what is not committed
-                self._write(written, tracks)
+                self._write({tp: track for tp, track in tracks.items() if track.uncommitted})
 
 
 def _filter_of(topics: list[str], pattern: str | None, exclude: str | None) -> Whitelist | Blacklist:
