@@ -37,7 +37,7 @@ ORDER = """
     producer.config producer.routing producer.batches
     producer.verifying
     producer.sender
-    producer.dispatcher
+    producer.dispatcher producer.staging
     producer.producer
     consumer producer
     mirror spark

@@ -190,6 +190,18 @@ class Dispatcher:
             return True
         return any(callback is not None for _, callback in batch.callbacks)
 
+    def tell(self, delivery: Delivery, callback: OnDelivery | None) -> None:
+        """Tell about a record that never was in a batch: it was the handlers'."""
+        state = delivery.state
+        self._metrics.counter(_COUNTERS[state], topic=delivery.topic).inc()
+        self._callbacks.call(self._call, callback, delivery)
+        if not delivery.ok:
+            self._callbacks.call(self._call, self._dead_letter, delivery)
+
+    def wait_told(self, timeout: float | None) -> None:
+        """Wait until what was to be told by now has been."""
+        self._callbacks.call(lambda: None, wait=threading.TIMEOUT_MAX if timeout is None else max(timeout, 0.0))
+
     # In the callbacks' thread
 
     def _note_thread(self) -> None:

@@ -8,7 +8,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from time import sleep
+from time import monotonic, sleep
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
@@ -27,8 +27,9 @@ from kafka07c.producer.batches import Batch, Column, OnDelivery, Outcome, Waiter
 from kafka07c.producer.config import ProducerConfig
 from kafka07c.producer.dispatcher import Dispatcher
 from kafka07c.producer.partitioners import Partitioner
-from kafka07c.producer.records import Delivery, State
+from kafka07c.producer.records import Delivery, ProducerRecord, State
 from kafka07c.producer.routing import Route, Router, indexes_of
+from kafka07c.producer.staging import Stage
 from kafka07c.zookeeper import Access
 
 __all__ = ["Producer"]
@@ -149,11 +150,29 @@ class Producer:
                 timeout=config.zookeeper_connect,
                 session_timeout=config.zookeeper_session,
             )
-        self._router = Router(self._cluster, config.partitioner)
+        self._router = Router(self._cluster, config.partitioner, verify=config.verify)
         self._dispatcher = Dispatcher(
             config, self._cluster, self._router, dead_letter=dead_letter, metrics=metrics, log=_log
         )
+        self._staging: Stage | None = None
+        if config.callback_handler is not None or config.event_handler is not None:
+            self._staging = self._stage()
         _open.add(self)
+
+    def _stage(self) -> Stage:
+        if self._is_sync:
+            raise ValueError("handlers are for mode='async' (producer.type): a sync producer has no queue to see")
+        return Stage(
+            self.config,
+            send=lambda record, callback: self._queue_one(
+                record.topic, record.value, record.key, record.partition, callback
+            ),
+            route=lambda record: self._route(record.topic, record.key, record.partition),
+            address=self._cluster.address,
+            tell=self._dispatcher.tell,
+            default=self._on_delivery,
+            log=_log,
+        )
 
     @property
     def zookeeper(self) -> str | Access | None:
@@ -192,13 +211,21 @@ class Producer:
         ``verify`` NotVerifiedError; both are told to callbacks as well.
         """
         self._check_open()
+        callback = on_delivery or self._on_delivery
+        if self._staging is not None:
+            self._stage_one(self._staging, topic, value, key, partition, callback)
+            return None
+        return self._queue_one(topic, value, key, partition, callback)
+
+    def _queue_one(
+        self, topic: str, value: Any, key: Any, partition: TopicPartition | str | None, callback: OnDelivery | None
+    ) -> Delivery | None:
         if type(value) is not bytes:
             value = self._payload(value)
         if len(value) > self._limit(topic):
             raise self._too_large(topic, len(value), "the message")
         explicit = partition is not None
         broker, number = self._route(topic, key, partition)
-        callback = on_delivery or self._on_delivery
         if self._is_sync:
             batch = Batch(topic, broker, number, explicit)
             batch.append(value, key, callback)
@@ -224,6 +251,9 @@ class Producer:
         former says how many.
         """
         self._check_open()
+        if self._staging is not None:
+            self._stage_many(self._staging, topic, values, keys, partition, on_delivery or self._on_delivery)
+            return None
         payloads = self._payloads(values)
         key_list = self._key_list(keys, len(payloads))
         if not payloads:
@@ -245,7 +275,11 @@ class Producer:
                 part = mine if high - low == len(mine) else mine[low:high]
                 own = None if key_list is None else _those(key_list, chosen[low:high])
                 left = len(payloads) - queued
-                self._add(left, add_many, topic, broker, number, partition is not None, part, size, own, callback)
+                try:
+                    self._add(left, add_many, topic, broker, number, partition is not None, part, size, own, callback)
+                except QueueFullError as error:
+                    error.queued = queued
+                    raise
                 queued += high - low
         return None
 
@@ -268,6 +302,8 @@ class Producer:
         :meth:`send_many`.
         """
         self._check_open()
+        if self._staging is not None:
+            raise ValueError("handlers see records, and a column has none: use send_many()")
         entries = memoryview(build_message_set(column, offsets=offsets))
         messages = MessageSet(entries)
         count = len(messages)
@@ -289,7 +325,11 @@ class Producer:
         queued = 0
         for batch in batches:
             self._dispatcher.need_sender(batch.broker)
-            self._add(count - queued, self._dispatcher.queue.add_batch, batch)
+            try:
+                self._add(count - queued, self._dispatcher.queue.add_batch, batch)
+            except QueueFullError as error:
+                error.queued = queued
+                raise
             queued += batch.count
         return None
 
@@ -300,7 +340,13 @@ class Producer:
         records are left: 0 when all are done. RuntimeError when called from a callback.
         """
         self._check_process()
-        return self._dispatcher.flush(timeout)
+        deadline = None if timeout is None else monotonic() + timeout
+        self._dispatcher.refuse_callbacks("flush")
+        left = 0 if self._staging is None else self._staging.flush(timeout)
+        left += self._dispatcher.flush(None if deadline is None else deadline - monotonic())
+        if self._staging is not None:
+            self._dispatcher.wait_told(None if deadline is None else deadline - monotonic())
+        return left
 
     def close(self, timeout: float | None = None) -> None:
         """Send what is queued, wait for it as :meth:`flush` does, and end. Twice does no harm.
@@ -312,7 +358,12 @@ class Producer:
         self._dispatcher.refuse_callbacks("close")
         self._closed = True
         _open.discard(self)
-        self._dispatcher.close(timeout)
+        deadline = None if timeout is None else monotonic() + timeout
+        if self._staging is not None:
+            self._staging.drain(timeout)
+        self._dispatcher.close(None if deadline is None else max(0.0, deadline - monotonic()))
+        if self._staging is not None:
+            self._staging.close()
         self._cluster.close()
 
     def __enter__(self) -> Self:
@@ -329,6 +380,45 @@ class Producer:
     def _drain_at_exit(self) -> None:
         if self._pid == os.getpid():
             self.close()
+
+    # To the handlers
+
+    def _stage_one(
+        self,
+        staging: Stage,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: TopicPartition | str | None,
+        callback: OnDelivery | None,
+    ) -> None:
+        chosen = None
+        if partition is not None:
+            chosen = TopicPartition(topic, *self._route(topic, None, partition))
+        self._events.inc()
+        try:
+            staging.put(ProducerRecord(topic, value, key, chosen), callback)
+        except QueueFullError:
+            self._dropped.inc()
+            raise
+
+    def _stage_many(
+        self,
+        staging: Stage,
+        topic: str,
+        values: Iterable[Any],
+        keys: Iterable[Any] | None,
+        partition: TopicPartition | str | None,
+        callback: OnDelivery | None,
+    ) -> None:
+        records = list(values)
+        key_list = self._key_list(keys, len(records)) or [None] * len(records)
+        for queued, (value, key) in enumerate(zip(records, key_list, strict=True)):
+            try:
+                self._stage_one(staging, topic, value, key, partition, callback)
+            except QueueFullError as error:
+                error.queued = queued
+                raise
 
     # What is checked
 
