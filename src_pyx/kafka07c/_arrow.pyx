@@ -20,9 +20,24 @@ from kafka07c._scan cimport Columns, separate_columns
 cdef enum:
     NULLABLE = 2                # ARROW_FLAG_NULLABLE; nothing is null, but plain schemas in pyarrow say nullable too
     CHILDREN = 4
-    INLINE_BYTES = 12           # a view holds so many bytes itself
-    VIEW_BYTES = 16
-    WINDOW_BYTES = 1 << 30      # views reach 2 GiB into a buffer: larger memory is shown as overlapping buffers
+
+
+cdef extern from "values.h" nogil:
+    enum:
+        K07_STEP
+        K07_VIEW_BYTES
+        K07_WINDOW_BYTES
+    ctypedef struct k07_plain:
+        const uint8_t *data
+        int64_t length
+        int64_t base
+        const int64_t *offsets
+        const int32_t *lengths
+        int64_t count
+    void k07_gather(const k07_plain *columns, int32_t *offsets, uint8_t *out)
+    void k07_put_view(uint8_t *slot, const uint8_t *payload, int32_t length, int64_t first, int64_t at)
+    void k07_put_views(const k07_plain *columns, uint8_t *slot)
+
 
 cdef const char *STRUCT = "+s"
 cdef const char *BINARY = "z"
@@ -89,9 +104,15 @@ cdef class Export:
                 f"{count} values of {total} bytes are too much for one binary array (2 GiB): "
                 "take smaller sets, or binary_view()")
         self._value_offsets = Block.allocate((count + 1) * sizeof(int32_t))
-        self._value_bytes = Block.allocate(total)
-        with nogil:
-            copy_values(columns, count, as_int32(self._value_offsets), self._value_bytes.data)
+        self._value_bytes = Block.allocate(total + K07_STEP)
+        cdef k07_plain plain
+        if columns.payloads is None:
+            plain = plain_columns(columns)
+            with nogil:
+                k07_gather(&plain, as_int32(self._value_offsets), self._value_bytes.data)
+        else:
+            with nogil:
+                copy_values(columns, as_int32(self._value_offsets), self._value_bytes.data)
 
     cdef object _array_capsule(self, bint as_views):
         cdef Columns columns = self._columns
@@ -129,8 +150,8 @@ cdef ArrowArray *views_array(Columns columns) except NULL:
     cdef int64_t length, start, windows = 0, w
     for view in views:
         first_window.append(windows)
-        windows += max(1, (len(view) + WINDOW_BYTES - 1) // WINDOW_BYTES)
-    cdef Block slots = Block.allocate(count * VIEW_BYTES)
+        windows += max(1, (len(view) + K07_WINDOW_BYTES - 1) // K07_WINDOW_BYTES)
+    cdef Block slots = Block.allocate(count * K07_VIEW_BYTES)
     cdef Block sizes = Block.allocate(windows * sizeof(int64_t))
     cdef Block starts = Block.allocate(len(views) * sizeof(void *))
     cdef Block firsts = Block.allocate(len(views) * sizeof(int64_t))
@@ -148,38 +169,35 @@ cdef ArrowArray *views_array(Columns columns) except NULL:
             array.buffers[2 + w] = address(view) + start
             as_int64(sizes)[w] = min(length - start, <int64_t> INT32_MAX)
             w += 1
-            start += WINDOW_BYTES
+            start += K07_WINDOW_BYTES
             if start >= length:
                 break
-    with nogil:
-        fill_views(columns, count, slots.data, <const uint8_t **> starts.data, as_int64(firsts))
+    cdef k07_plain plain
+    if columns.payloads is None:
+        plain = plain_columns(columns)
+        with nogil:
+            k07_put_views(&plain, slots.data)
+    else:
+        with nogil:
+            fill_views(columns, slots.data, <const uint8_t **> starts.data, as_int64(firsts))
     return array
 
 
-cdef void fill_views(Columns columns, Py_ssize_t count, uint8_t *slot, const uint8_t **starts,
-                     const int64_t *firsts) noexcept nogil:
-    cdef Py_ssize_t i
-    cdef int32_t length, region
-    cdef int64_t at
-    cdef const uint8_t *payload
-    cdef int32_t *words
+cdef k07_plain plain_columns(Columns columns):
+    return k07_plain(columns.data, len(columns.views[0]), columns.base, as_int64(columns.offsets),
+                     as_int32(columns.lengths), columns.count)
+
+
+cdef void fill_views(Columns columns, uint8_t *slot, const uint8_t **starts, const int64_t *firsts) noexcept nogil:
+    cdef const uint8_t **payloads = <const uint8_t **> columns.payloads.data
+    cdef const int32_t *lengths = as_int32(columns.lengths)
+    cdef const int32_t *regions = as_int32(columns.regions)
+    cdef Py_ssize_t i, count = columns.count
+    cdef int32_t region
     for i in range(count):
-        length = columns.length(i)
-        payload = columns.payload(i)
-        words = <int32_t *> slot
-        words[0] = length
-        if length <= INLINE_BYTES:
-            words[1] = 0
-            words[2] = 0
-            words[3] = 0
-            memcpy(slot + 4, payload, length)
-        else:
-            region = columns.region(i)
-            at = payload - starts[region]
-            memcpy(slot + 4, payload, 4)
-            words[2] = <int32_t> (firsts[region] + at // WINDOW_BYTES)
-            words[3] = <int32_t> (at % WINDOW_BYTES)
-        slot += VIEW_BYTES
+        region = regions[i] >> 1
+        k07_put_view(slot, payloads[i], lengths[i], firsts[region], payloads[i] - starts[region])
+        slot += K07_VIEW_BYTES
 
 
 cdef int64_t sum_of(const int32_t *values, Py_ssize_t count) noexcept nogil:
@@ -190,14 +208,15 @@ cdef int64_t sum_of(const int32_t *values, Py_ssize_t count) noexcept nogil:
     return total
 
 
-cdef void copy_values(Columns columns, Py_ssize_t count, int32_t *offsets, uint8_t *out) noexcept nogil:
-    cdef Py_ssize_t i
-    cdef int32_t length, filled = 0
+cdef void copy_values(Columns columns, int32_t *offsets, uint8_t *out) noexcept nogil:
+    cdef const uint8_t **payloads = <const uint8_t **> columns.payloads.data
+    cdef const int32_t *lengths = as_int32(columns.lengths)
+    cdef Py_ssize_t i, count = columns.count
+    cdef int32_t filled = 0
     for i in range(count):
-        length = columns.length(i)
         offsets[i] = filled
-        memcpy(out + filled, columns.payload(i), length)
-        filled += length
+        memcpy(out + filled, payloads[i], lengths[i])
+        filled += lengths[i]
     offsets[count] = filled
 
 

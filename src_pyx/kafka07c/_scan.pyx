@@ -15,6 +15,7 @@ time and objects as well, and millions of small ones compress to a few kilobytes
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcpy, memset
 
 from kafka07c._compress import InflateError, inflate
 from kafka07c.config import MAX_INNER_WRAPPERS, MAX_NESTING
@@ -87,15 +88,31 @@ cdef class Columns:
 
     cdef void append(self, Py_ssize_t filled, Columns part, Py_ssize_t begin, int32_t first_region) noexcept nogil:
         """Copies the rows of ``part`` from ``begin`` on behind the first ``filled`` rows; there is room for them."""
-        cdef Py_ssize_t i, to
-        for i in range(begin, part.count):
-            to = filled + i - begin
-            as_int64(self.offsets)[to] = part.offset(i)
-            as_int64(self.next_offsets)[to] = part.next_offset(i)
-            as_int32(self.lengths)[to] = part.length(i)
-            as_int32(self.indexes)[to] = part.index(i)
-            as_int32(self.regions)[to] = (first_region + part.region(i)) * 2 + part.magic(i)
-            (<const uint8_t **> self.payloads.data)[to] = part.payload(i)
+        cdef Py_ssize_t i, to = filled, count = part.count - begin
+        cdef const int64_t *offsets = as_int64(part.offsets)
+        cdef const int32_t *lengths = as_int32(part.lengths)
+        cdef const uint8_t **payloads = <const uint8_t **> self.payloads.data
+        cdef int32_t *regions = as_int32(self.regions)
+        cdef int64_t end
+        if count <= 0:
+            return
+        memcpy(as_int64(self.offsets) + filled, offsets + begin, count * sizeof(int64_t))
+        memcpy(as_int32(self.lengths) + filled, lengths + begin, count * sizeof(int32_t))
+        if part.payloads is None:
+            memcpy(as_int64(self.next_offsets) + filled, offsets + begin + 1, count * sizeof(int64_t))
+            memset(as_int32(self.indexes) + filled, 0, count * sizeof(int32_t))
+            for i in range(begin, part.count):
+                end = offsets[i + 1]
+                payloads[to] = part.data + (end - part.base - lengths[i])
+                regions[to] = first_region * 2 + <int32_t> (end - offsets[i] - lengths[i] - 9)
+                to += 1
+        else:
+            memcpy(as_int64(self.next_offsets) + filled, as_int64(part.next_offsets) + begin, count * sizeof(int64_t))
+            memcpy(as_int32(self.indexes) + filled, as_int32(part.indexes) + begin, count * sizeof(int32_t))
+            memcpy(payloads + filled, <const uint8_t **> part.payloads.data + begin, count * sizeof(void *))
+            for i in range(begin, part.count):
+                regions[to] = first_region * 2 + as_int32(part.regions)[i]
+                to += 1
 
 
 cdef Columns separate_columns(Py_ssize_t count):
