@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -26,32 +25,6 @@ from kafka07c.zookeeper.watching import BrokerWatch
 pytestmark = pytest.mark.zookeeper
 
 CERTIFICATES = Path(__file__).parent / "certificates"
-
-_chroots = count()
-
-
-@pytest.fixture(scope="module")
-def server():
-    with ZooKeeper(tick_ms=100) as zookeeper:
-        yield zookeeper
-
-
-@pytest.fixture
-def hosts(server):
-    """An address with a chroot of the test's own, that is there and empty."""
-    hosts = f"{server.address}/live{next(_chroots)}"
-    client = connect(hosts, make_chroot=True)
-    client.stop()
-    client.close()
-    return hosts
-
-
-@pytest.fixture
-def client(hosts):
-    client = connect(hosts)
-    yield client
-    client.stop()
-    client.close()
 
 
 class Watched:

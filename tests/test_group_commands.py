@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -24,40 +23,18 @@ from kafka07c.cli.offsets import format_line, parse_lines
 from kafka07c.cluster import Cluster
 from kafka07c.names import TopicPartition
 from kafka07c.ranges import open_source
-from kafka07c.testing import ZooKeeper, free_ports
-from kafka07c.zookeeper import connect
+from kafka07c.testing import free_ports
 
 pytestmark = pytest.mark.zookeeper
 
 GOLDEN = Path(__file__).parent / "golden07"
 MEMBER_1, MEMBER_2 = "golden_vm-1795170363144-438935b1", "golden_vm-1795170368335-a24a820f"
 
-_chroots = count()
-
-
-@pytest.fixture(scope="module")
-def server():
-    with ZooKeeper(tick_ms=100) as zookeeper:
-        yield zookeeper
-
 
 @pytest.fixture
-def client(server):
-    client = connect(f"{server.address}/commands{next(_chroots)}", make_chroot=True)
-    yield client
-    client.stop()
-    client.close()
-
-
-@pytest.fixture
-def zookeeper(server, client):
-    return f"{server.address}{client.chroot}"
-
-
-@pytest.fixture
-def run(capsys, zookeeper, monkeypatch):
+def run(capsys, hosts, monkeypatch):
     """The exit code, stdout and stderr of a command on this test's ZooKeeper."""
-    monkeypatch.setenv("KAFKA07C_ZOOKEEPER", zookeeper)
+    monkeypatch.setenv("KAFKA07C_ZOOKEEPER", hosts)
 
     def run(*arguments: object) -> tuple[int, str, str]:
         code = main([str(argument) for argument in arguments])
@@ -196,19 +173,19 @@ ENTRY = 10 + 12
 
 
 @pytest.fixture
-def brokers(zookeeper, tmp_path):
+def brokers(hosts, tmp_path):
     """Two brokers with two partitions of topic ``clicks``; 10 messages in 0-0, 20 in 1-1."""
     properties = {"log.flush.interval": "1"}
     started = []
     try:
         for number in (0, 1):
-            started.append(Broker(tmp_path / str(number), number, 0, 2, zookeeper, properties=properties))
+            started.append(Broker(tmp_path / str(number), number, 0, 2, hosts, properties=properties))
             started[-1].start()
         for broker, partition, messages in ((0, 0, 10), (1, 1, 20)):
             with SyncProducer("127.0.0.1", started[broker].port) as producer:
                 producer.send("clicks", partition, [b"payload %04d" % number for number in range(messages)])
         ends = {"0-0": 10 * ENTRY, "0-1": 0, "1-0": 0, "1-1": 20 * ENTRY}
-        with Cluster(zookeeper=zookeeper) as cluster, open_source(zookeeper=zookeeper) as source:
+        with Cluster(zookeeper=hosts) as cluster, open_source(zookeeper=hosts) as source:
             until(lambda: cluster.refresh() or len(cluster.partitions("clicks")) == 4)  # registered a moment later
             until(lambda: {tp.name: source.bounds(tp)[1] for tp in source.partitions("clicks")} == ends)
         yield started, ends
@@ -483,10 +460,10 @@ def test_cat_of_a_group_from_the_end(run, client, brokers):
     assert run("cat", "-G", "g", "clicks", "-e", "-q", "-o", "end")[:2] == (0, "")
 
 
-def test_two_members_share_and_a_signal_ends_one_cleanly(client, zookeeper, brokers, ended):
+def test_two_members_share_and_a_signal_ends_one_cleanly(client, hosts, brokers, ended):
     started, ends = brokers
     for _ in range(2):
-        ended.append(cat("g", "clicks", "-f", "%b-%p %s\\n", zookeeper=zookeeper))
+        ended.append(cat("g", "clicks", "-f", "%b-%p %s\\n", zookeeper=hosts))
     until(lambda: len(owners(client, "g", "clicks")) == 4 and len(set(owners(client, "g", "clicks").values())) == 2)
     with SyncProducer("127.0.0.1", started[0].port) as producer:
         producer.send("clicks", 0, [b"later"])
@@ -537,12 +514,12 @@ def until(condition, seconds: float = 60.0) -> None:
         time.sleep(0.05)
 
 
-def test_cat_of_a_group_with_a_damaged_partition_goes_on_with_the_others(client, zookeeper, brokers, tmp_path, ended):
+def test_cat_of_a_group_with_a_damaged_partition_goes_on_with_the_others(client, hosts, brokers, tmp_path, ended):
     log = next((tmp_path / "0" / "clicks-0").glob("*.kafka"))
     data = bytearray(log.read_bytes())
     data[-1] ^= 1  # the last of the ten
     log.write_bytes(data)
-    ended.append(cat("g", "clicks", "-e", "-q", zookeeper=zookeeper))
+    ended.append(cat("g", "clicks", "-e", "-q", zookeeper=hosts))
     out, err = ended[0].communicate(timeout=60)
     assert ended[0].returncode == 4 and len(out.splitlines()) == 29
     assert err and all(line.startswith(b"% group g: ") and b"corrupt entry" in line for line in err.splitlines())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,6 @@ import pytest
 from kafka07c.names import TopicPartition
 from kafka07c.errors import CommitFailedError, ZooKeeperError
 from kafka07c.positions import Position
-from kafka07c.testing import ZooKeeper
-from kafka07c.zookeeper import connect
-from kafka07c.zookeeper.client import disconnect
 from kafka07c.zookeeper.groups import (
     GroupPaths,
     check_name,
@@ -33,30 +29,6 @@ pytestmark = pytest.mark.zookeeper
 GOLDEN = Path(__file__).parent / "golden07"
 A, B = TopicPartition("clicks", 0, 0), TopicPartition("clicks", 0, 1)
 PATHS = GroupPaths("g")
-
-_chroots = count()
-
-
-@pytest.fixture(scope="module")
-def server():
-    with ZooKeeper(tick_ms=100) as zookeeper:
-        yield zookeeper
-
-
-@pytest.fixture
-def hosts(server):
-    """An address with a chroot of the test's own."""
-    address = f"{server.address}/{next(_chroots)}"
-    disconnect(connect(address, make_chroot=True))
-    return address
-
-
-@pytest.fixture
-def zk(hosts):
-    """Somebody else's session: an operator's, or a JVM member's."""
-    client = connect(hosts)
-    yield client
-    disconnect(client)
 
 
 class Changes(list):
@@ -96,8 +68,8 @@ def own(nodes, transactions=True):
     return nodes.take_over([A, B])
 
 
-def put(zk, path, data, **options):
-    zk.create(path, data, makepath=True, **options)
+def put(client, path, data, **options):
+    client.create(path, data, makepath=True, **options)
 
 
 # Names
@@ -116,119 +88,119 @@ def test_names_that_zookeeper_does_not_take(name):
 
 
 @pytest.mark.parametrize("name", ["g", "a b", "ünïcode-☃", "a..b"])
-def test_names_that_zookeeper_takes(zk, name):
-    zk.create(f"/{check_name(name, 'group')}")
+def test_names_that_zookeeper_takes(client, name):
+    client.create(f"/{check_name(name, 'group')}")
 
 
 # Reading what was recorded
 
 
-def test_recorded_groups_are_read(zk):
+def test_recorded_groups_are_read(client):
     for node in json.loads((GOLDEN / "zk/2-two-consumers-static-and-whitelist.json").read_text()):
         if node["path"].startswith("/consumers"):
             data = base64.b64decode(node["data_base64"]) if node["data"] is not None else None
-            zk.create(node["path"], data)
+            client.create(node["path"], data)
     first, second = "golden_vm-1795170363144-438935b1", "golden_vm-1795170368335-a24a820f"
-    assert list_groups(zk) == ["golden", "golden-black"]
-    assert read_members(zk, "golden") == {first: b'{ "plain": 2,"gzip": 1 }', second: b"*2*plain|snappy|mixed"}
-    owners = {f"{tp}": owner.thread for tp, owner in read_owners(zk, "golden").items()}
+    assert list_groups(client) == ["golden", "golden-black"]
+    assert read_members(client, "golden") == {first: b'{ "plain": 2,"gzip": 1 }', second: b"*2*plain|snappy|mixed"}
+    owners = {f"{tp}": owner.thread for tp, owner in read_owners(client, "golden").items()}
     assert len(owners) == 12
     assert owners["gzip 0-1"] == f"{first}-0"
     assert owners["plain 1-1"] == f"{second}-1"
-    offsets = read_offsets(zk, "golden")
+    offsets = read_offsets(client, "golden")
     assert len(offsets) == 12
     assert offsets[TopicPartition("snappy", 0, 0)] == Position(13340)
-    assert read_offsets(zk, "golden-black") == {} == read_owners(zk, "no such group")
+    assert read_offsets(client, "golden-black") == {} == read_owners(client, "no such group")
 
 
 @pytest.mark.parametrize(
     "data", [None, b"", b"-1", b"+1", b" 1", b"1.5", b"1_0", b"x", b"9" * 19, b"9" * 5000, b"\xff"]
 )
-def test_what_is_no_offset_hides_no_others(zk, data, caplog):
-    put(zk, PATHS.offset(A), data)
-    put(zk, PATHS.offset(B), b"7")
-    put(zk, f"{PATHS.offsets}/clicks/nonsense", b"7")
-    assert read_offsets(zk, "g") == {B: Position(7)}
+def test_what_is_no_offset_hides_no_others(client, data, caplog):
+    put(client, PATHS.offset(A), data)
+    put(client, PATHS.offset(B), b"7")
+    put(client, f"{PATHS.offsets}/clicks/nonsense", b"7")
+    assert read_offsets(client, "g") == {B: Position(7)}
     assert PATHS.offset(A) in caplog.text
 
 
 # Membership
 
 
-def test_the_nodes_hold_the_bytes_that_0_7_writes(owner, zk):
+def test_the_nodes_hold_the_bytes_that_0_7_writes(owner, client):
     owner.commit({A: Position(6721)})
-    assert zk.get(PATHS.member("g_me"))[0] == b'{ "clicks": 1 }'
-    assert zk.get(PATHS.owner(A))[0] == b"g_me-0"
-    assert zk.get(PATHS.offset(A))[0] == b"6721"
+    assert client.get(PATHS.member("g_me"))[0] == b'{ "clicks": 1 }'
+    assert client.get(PATHS.owner(A))[0] == b"g_me-0"
+    assert client.get(PATHS.offset(A))[0] == b"6721"
     paths = [PATHS.member("g_me"), PATHS.owner(A), PATHS.offset(A)]
-    assert [zk.get(path)[1].ephemeralOwner != 0 for path in paths] == [True, True, False]
-    assert not zk.exists(f"{PATHS.root}/kafka07c")
+    assert [client.get(path)[1].ephemeralOwner != 0 for path in paths] == [True, True, False]
+    assert not client.exists(f"{PATHS.root}/kafka07c")
 
 
-def test_parents_that_are_missing_hold_the_id_of_who_made_them(owner, zk):
+def test_parents_that_are_missing_hold_the_id_of_who_made_them(owner, client):
     owner.commit({A: Position(1, 2)})
     for path in ("/consumers", PATHS.root, PATHS.ids, f"{PATHS.owners}/clicks", f"{PATHS.offsets}/clicks",
                  f"{PATHS.root}/kafka07c/offsets/clicks"):  # fmt: skip
-        assert zk.get(path)[0] == b"g_me", path
+        assert client.get(path)[0] == b"g_me", path
 
 
-def test_an_id_of_another_session_is_in_the_way_until_that_ends(member, zk):
-    put(zk, PATHS.member("g_me"), b'{ "clicks": 1 }', ephemeral=True)  # the very bytes that we would write
+def test_an_id_of_another_session_is_in_the_way_until_that_ends(member, client):
+    put(client, PATHS.member("g_me"), b'{ "clicks": 1 }', ephemeral=True)  # the very bytes that we would write
     nodes = member()
-    assert nodes.register(b'{ "clicks": 1 }') == zk.client_id[0]
+    assert nodes.register(b'{ "clicks": 1 }') == client.client_id[0]
     assert not nodes.is_registered()
-    zk.delete(PATHS.member("g_me"))
+    client.delete(PATHS.member("g_me"))
     assert nodes.register(b'{ "clicks": 1 }') is None
     assert nodes.is_registered()
 
 
-def test_registering_again_with_another_subscription(member, zk):
+def test_registering_again_with_another_subscription(member, client):
     nodes = member()
     nodes.register(b'{ "clicks": 1 }')
     nodes.register(b'{ "clicks": 2 }')
-    assert zk.get(PATHS.member("g_me"))[0] == b'{ "clicks": 2 }'
+    assert client.get(PATHS.member("g_me"))[0] == b'{ "clicks": 2 }'
 
 
 # Owners
 
 
-def test_a_claim_goes_by_the_session_not_by_the_data(member, zk):
-    put(zk, PATHS.owner(A), b"g_me-0", ephemeral=True)  # as a dead session of ours would have left it
+def test_a_claim_goes_by_the_session_not_by_the_data(member, client):
+    put(client, PATHS.owner(A), b"g_me-0", ephemeral=True)  # as a dead session of ours would have left it
     nodes = member()
     nodes.register(b"")
     held = nodes.claim({A: "g_me-0", B: "g_me-0"})
-    assert {tp: owner.session for tp, owner in held.items()} == {A: zk.client_id[0]}
-    assert zk.get(PATHS.owner(B))[0] == b"g_me-0"
+    assert {tp: owner.session for tp, owner in held.items()} == {A: client.client_id[0]}
+    assert client.get(PATHS.owner(B))[0] == b"g_me-0"
 
 
-def test_claiming_again_what_is_ours(owner, zk):
+def test_claiming_again_what_is_ours(owner, client):
     assert owner.claim({A: "g_me-0", B: "g_me-1"}) == {}
-    assert zk.get(PATHS.owner(B))[0] == b"g_me-1"
+    assert client.get(PATHS.owner(B))[0] == b"g_me-1"
     assert not owner.commit({B: Position(1)}).refused  # it knows the version that the node has now
 
 
-def test_only_our_own_owner_nodes_are_deleted(owner, zk):
-    zk.delete(PATHS.owner(A))
-    put(zk, PATHS.owner(A), b"g_me-0", ephemeral=True)  # with our data, but another's
+def test_only_our_own_owner_nodes_are_deleted(owner, client):
+    client.delete(PATHS.owner(A))
+    put(client, PATHS.owner(A), b"g_me-0", ephemeral=True)  # with our data, but another's
     owner.release([A, B])
-    assert zk.get(PATHS.owner(A))[1].ephemeralOwner == zk.client_id[0]
-    assert not zk.exists(PATHS.owner(B))
+    assert client.get(PATHS.owner(A))[1].ephemeralOwner == client.client_id[0]
+    assert not client.exists(PATHS.owner(B))
 
 
-def test_nothing_is_claimed_without_an_id(member, zk):
+def test_nothing_is_claimed_without_an_id(member, client):
     nodes = member()
     own(nodes)
     nodes.release([A, B])
-    zk.delete(PATHS.member("g_me"))
+    client.delete(PATHS.member("g_me"))
     with pytest.raises(ZooKeeperError, match="claiming partitions failed"):
         nodes.claim({A: "g_me-0"})
-    assert not zk.exists(PATHS.owner(A))
+    assert not client.exists(PATHS.owner(A))
 
 
 # Offsets
 
 
-def test_what_is_committed_is_where_the_next_owner_goes_on(owner, member, zk):
+def test_what_is_committed_is_where_the_next_owner_goes_on(owner, member, client):
     assert owner.committed([A, B]) == {A: None, B: None}
     written = owner.commit({A: Position(80, 3), B: Position(142)})
     assert not (written.moved or written.refused or written.failed)
@@ -245,11 +217,11 @@ def test_the_index_survives_a_takeover_that_commits_nothing(owner, member):
     assert own(member("g_third"))[A] == Position(80, 3)
 
 
-def test_the_index_holds_only_while_the_offset_node_is_as_we_wrote_it(owner, zk):
+def test_the_index_holds_only_while_the_offset_node_is_as_we_wrote_it(owner, client):
     owner.commit({A: Position(80, 3)})
-    assert read_offsets(zk, "g")[A] == Position(80, 3)
-    zk.set(PATHS.offset(A), b"80")  # a JVM member has committed: it is at the entry's start again
-    assert read_offsets(zk, "g")[A] == Position(80)
+    assert read_offsets(client, "g")[A] == Position(80, 3)
+    client.set(PATHS.offset(A), b"80")  # a JVM member has committed: it is at the entry's start again
+    assert read_offsets(client, "g")[A] == Position(80)
 
 
 @pytest.mark.parametrize(
@@ -258,82 +230,82 @@ def test_the_index_holds_only_while_the_offset_node_is_as_we_wrote_it(owner, zk)
      b'{"offset": 80, "version": 0, "index": -1}', b'{"offset": 80, "version": 0, "index": true}',
      b'{"offset": 80, "version": 1, "index": 1}', b'{"offset": 81, "version": 0, "index": 1}', b'{"a":' * 100_000],
 )  # fmt: skip
-def test_a_node_of_ours_that_makes_no_sense_is_no_index(zk, data):
-    put(zk, PATHS.offset(A), b"80")
-    put(zk, PATHS.inner(A), data)
-    assert read_offsets(zk, "g") == {A: Position(80)}
-    zk.set(PATHS.inner(A), b'{"offset": 80, "version": 0, "index": 1}')
-    assert read_offsets(zk, "g") == {A: Position(80, 1)}
+def test_a_node_of_ours_that_makes_no_sense_is_no_index(client, data):
+    put(client, PATHS.offset(A), b"80")
+    put(client, PATHS.inner(A), data)
+    assert read_offsets(client, "g") == {A: Position(80)}
+    client.set(PATHS.inner(A), b'{"offset": 80, "version": 0, "index": 1}')
+    assert read_offsets(client, "g") == {A: Position(80, 1)}
 
 
-def test_an_offset_that_somebody_changed_is_left_alone_and_told(owner, zk):
+def test_an_offset_that_somebody_changed_is_left_alone_and_told(owner, client):
     owner.commit({A: Position(100), B: Position(100)})
-    zk.set(PATHS.offset(A), b"40")
+    client.set(PATHS.offset(A), b"40")
     written = owner.commit({A: Position(200), B: Position(200)})
     assert written.moved == {A: Position(40)}
-    assert [zk.get(PATHS.offset(tp))[0] for tp in (A, B)] == [b"40", b"200"]
+    assert [client.get(PATHS.offset(tp))[0] for tp in (A, B)] == [b"40", b"200"]
     assert not owner.commit({A: Position(60)}).moved  # adopted: now it is known
-    assert zk.get(PATHS.offset(A))[0] == b"60"
+    assert client.get(PATHS.offset(A))[0] == b"60"
 
 
-def test_an_offset_that_somebody_made_first_is_told(owner, zk):
-    put(zk, PATHS.offset(A), b"40")
+def test_an_offset_that_somebody_made_first_is_told(owner, client):
+    put(client, PATHS.offset(A), b"40")
     assert owner.commit({A: Position(200)}).moved == {A: Position(40)}
-    assert zk.get(PATHS.offset(A))[0] == b"40"
+    assert client.get(PATHS.offset(A))[0] == b"40"
 
 
-def test_an_offset_that_somebody_deleted_is_told_once(owner, zk):
+def test_an_offset_that_somebody_deleted_is_told_once(owner, client):
     owner.commit({A: Position(100)})
-    zk.delete(PATHS.offset(A))
+    client.delete(PATHS.offset(A))
     assert owner.commit({A: Position(200)}).moved == {A: None}
-    assert not zk.exists(PATHS.offset(A))
+    assert not client.exists(PATHS.offset(A))
     assert not owner.commit({A: Position(10)}).moved
-    assert zk.get(PATHS.offset(A))[0] == b"10"
+    assert client.get(PATHS.offset(A))[0] == b"10"
 
 
-def test_an_offset_that_was_rewritten_unchanged_is_nobodys_reset(owner, zk):
+def test_an_offset_that_was_rewritten_unchanged_is_nobodys_reset(owner, client):
     owner.commit({A: Position(100)})
-    zk.set(PATHS.offset(A), b"100")
+    client.set(PATHS.offset(A), b"100")
     assert not owner.commit({A: Position(200)}).moved
-    assert zk.get(PATHS.offset(A))[0] == b"200"
+    assert client.get(PATHS.offset(A))[0] == b"200"
 
 
-def test_a_commit_whose_answer_was_lost_is_known_again(owner, zk):
+def test_a_commit_whose_answer_was_lost_is_known_again(owner, client):
     owner.commit({A: Position(100)})
     owner._offsets._known[A].tried.add(b"150")
-    zk.set(PATHS.offset(A), b"150")  # it did arrive
+    client.set(PATHS.offset(A), b"150")  # it did arrive
     assert not owner.commit({A: Position(200)}).moved
-    assert zk.get(PATHS.offset(A))[0] == b"200"
+    assert client.get(PATHS.offset(A))[0] == b"200"
 
 
-def test_who_lost_a_partition_cannot_commit_it_any_more(owner, member, zk):
+def test_who_lost_a_partition_cannot_commit_it_any_more(owner, member, client):
     owner.commit({A: Position(100), B: Position(100)})
-    zk.delete(PATHS.owner(A))  # somebody's hand; our session lives and knows nothing
+    client.delete(PATHS.owner(A))  # somebody's hand; our session lives and knows nothing
     other = member("g_other")
     other.register(b"")
     assert other.claim({A: "g_other-0"}) == {}
     assert other.take_over([A]) == {A: Position(100)}
     written = owner.commit({A: Position(90), B: Position(110)})
     assert written.refused == {A}
-    assert [zk.get(PATHS.offset(tp))[0] for tp in (A, B)] == [b"100", b"110"]
+    assert [client.get(PATHS.offset(tp))[0] for tp in (A, B)] == [b"100", b"110"]
     assert not other.commit({A: Position(120)}).moved
 
 
-def test_in_a_transaction_the_owner_is_checked_even_if_the_next_one_fences_nothing(member, zk):
+def test_in_a_transaction_the_owner_is_checked_even_if_the_next_one_fences_nothing(member, client):
     nodes = member()
     own(nodes)
     nodes.commit({A: Position(100)})
-    zk.delete(PATHS.owner(A))  # a JVM member takes it next: it rewrites nothing
+    client.delete(PATHS.owner(A))  # a JVM member takes it next: it rewrites nothing
     assert nodes.commit({A: Position(90)}).refused == {A}
-    assert zk.get(PATHS.offset(A))[0] == b"100"
+    assert client.get(PATHS.offset(A))[0] == b"100"
 
 
-def test_in_a_transaction_the_id_is_checked(member, zk):
+def test_in_a_transaction_the_id_is_checked(member, client):
     nodes = member()
     own(nodes)
-    zk.delete(PATHS.member("g_me"))
+    client.delete(PATHS.member("g_me"))
     assert nodes.commit({A: Position(90)}).refused == {A}
-    assert not zk.exists(PATHS.offset(A))
+    assert not client.exists(PATHS.offset(A))
 
 
 def test_a_thousand_partitions_in_one_go(member):
@@ -352,19 +324,19 @@ def test_a_thousand_partitions_in_one_go(member):
 # OffsetStore
 
 
-def test_a_store_commits_without_owning_anything(hosts, zk):
+def test_a_store_commits_without_owning_anything(hosts, client):
     with OffsetStore(hosts, "g") as store:
         assert store.committed([A]) == {A: None}
         store.commit({A: Position(5, 1)})
         assert store.committed([A, B]) == {A: Position(5, 1), B: None}
-    assert zk.get(PATHS.offset(A))[0] == b"5"
+    assert client.get(PATHS.offset(A))[0] == b"5"
 
 
-def test_a_store_overwrites_what_it_sees_first_but_not_what_changes_afterwards(hosts, zk):
-    put(zk, PATHS.offset(A), b"40")
+def test_a_store_overwrites_what_it_sees_first_but_not_what_changes_afterwards(hosts, client):
+    put(client, PATHS.offset(A), b"40")
     with OffsetStore(hosts, "g") as store:
         store.commit({A: Position(50)})
-        zk.set(PATHS.offset(A), b"7")
+        client.set(PATHS.offset(A), b"7")
         with pytest.raises(CommitFailedError, match="group g: not committed: .*clicks 0-0 to 7") as caught:
             store.commit({A: Position(60), B: Position(1)})
         assert (caught.value.moved, caught.value.lost) == ({A: Position(7)}, [])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from itertools import count
 
 import numpy
 import pytest
@@ -14,33 +13,6 @@ from kafka07c.errors import InvalidTopicError, UnknownTopicError, ZooKeeperError
 from kafka07c.names import TopicPartition
 from kafka07c.producer.partitioners import RoundRobinPartitioner, SharedPartitioner
 from kafka07c.producer.routing import Route, Router, indexes_of, picked
-from kafka07c.testing import ZooKeeper
-from kafka07c.zookeeper import connect
-
-_chroots = count()
-
-
-@pytest.fixture(scope="module")
-def server():
-    with ZooKeeper(tick_ms=100) as zookeeper:
-        yield zookeeper
-
-
-@pytest.fixture
-def hosts(server):
-    hosts = f"{server.address}/route{next(_chroots)}"
-    client = connect(hosts, make_chroot=True)
-    client.stop()
-    client.close()
-    return hosts
-
-
-@pytest.fixture
-def client(hosts):
-    client = connect(hosts)
-    yield client
-    client.stop()
-    client.close()
 
 
 class Routed:

@@ -27,12 +27,6 @@ pytestmark = pytest.mark.zookeeper
 _chroots = count()
 
 
-@pytest.fixture(scope="module")
-def server():
-    with ZooKeeper(tick_ms=100) as zookeeper:
-        yield zookeeper
-
-
 @pytest.fixture
 def hosts(server):
     """An address with a chroot of the test's own, that does not exist yet."""
