@@ -1,4 +1,4 @@
-"""The producer's settings: 0.7's names and defaults, Java's class names, today's spellings, what is refused, the table."""
+"""The producer's settings: 0.7's names and defaults, Java's classes, today's spellings, what is refused, the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where messages go: by keys, by chance, as told; in a cluster that changes, in a topic that is new, in a static list."""
+"""Where messages go: by keys, by chance, as told; in a cluster that changes, in a new topic, in a static list."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class ProducerConfig:
     )
     enqueue_timeout_ms: int = setting(
         "queue.enqueueTimeout.ms", -1, "ms", integer(-(2**31)), aliases=["max_block_ms", "max.block.ms"],
-        about="how long `send` waits for room in a full queue before it raises: 0 not at all, below 0 for ever (0.7: 0)",
+        about="how long `send` waits for room before it raises; 0: not at all, below 0: for ever (0.7: 0)",
     )
     queue_time_ms: int = setting(
         "queue.time", 5, "ms", integer(0), aliases=["linger_ms", "linger.ms"],
@@ -141,7 +141,7 @@ class ProducerConfig:
     )
     max_message_bytes: int = setting(
         "max.message.size", MAX_MESSAGE_BYTES, "bytes", integer(1),
-        about="the brokers' limit for a stored message; they drop what is larger and say nothing, so it is refused here",
+        about="the brokers' limit for a stored message; they drop what is larger in silence, so it is refused here",
     )
 
     connect_timeout_ms: int = setting(

@@ -1,5 +1,4 @@
-"""The application's own code inside a producer: encoders, 0.7's callback handler and event handler, and how a properties
-file names them.
+"""The application's own code inside a producer: encoders, 0.7's callback handler and event handler, how settings name it.
 
 Sources: ``kafka.serializer`` and ``kafka.producer.async`` of 0.7.2, ``CallbackHandler`` and ``EventHandler`` there.
 """

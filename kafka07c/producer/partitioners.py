@@ -1,7 +1,7 @@
 """Which partition a message goes to: what 0.7's producer does, and other ways.
 
-A partitioner is anything that can be called as 0.7's ``Partitioner.partition(key, numPartitions)`` is: ``partitioner(key,
-count) -> index``, 0 to ``count - 1``, counted over all partitions of a topic on all brokers, in the order of broker and
+A partitioner is anything that can be called as 0.7's ``Partitioner.partition(key, numPartitions)`` is:
+``partitioner(key, count) -> index``, 0 to ``count - 1``, counted over all partitions of a topic on all brokers, in the order of broker and
 number. Source: ``kafka.producer.DefaultPartitioner`` of 0.7.2 (what it does: tests/golden07/partitioner.json).
 """
 
@@ -219,7 +219,7 @@ class StickyPartitioner(SharedPartitioner):
 
     def __init__(self, messages: int = 10_000, seconds: float = 1.0):
         if messages < 1 or seconds <= 0:
-            raise ValueError(f"a sticky partitioner stays for 1 message or more and some time, not {messages}, {seconds}")
+            raise ValueError(f"a sticky partitioner stays for some messages and time, not for {messages}, {seconds} s")
         self.messages = messages
         self.seconds = seconds
         self._lock = threading.Lock()

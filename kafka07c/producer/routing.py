@@ -169,7 +169,7 @@ class Router:
         _check_topic(topic)
         route = _checked_route(topic, partition)
         if self._verify and route.partition < 0:
-            raise ValueError("verify=True needs a known partition, not -1, where the broker picks one and does not say which")
+            raise ValueError("verify=True needs a known partition; with -1 the broker picks one and does not say which")
         self._check_there(topic, route)
         given.setdefault(topic, {})[partition] = route
         return route

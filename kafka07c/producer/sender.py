@@ -85,7 +85,7 @@ class SendSettings(Protocol):
 
 
 class Host(Protocol):
-    """What a sender asks of its producer. All of it is called from threads of the sender's, and must not wait for them."""
+    """What a sender asks of its producer. Its threads call all of it, and it must not wait for them."""
 
     def address(self, broker: int) -> BrokerAddress:
         """Where the broker is now; ZooKeeperError when it is not registered."""

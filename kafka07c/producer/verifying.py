@@ -1,7 +1,7 @@
 """Reading back what was written: the only way to know that a 0.7 broker has it.
 
-A set of messages is looked for as the whole stored entries that were written, byte for byte and in one piece, in what the
-broker has flushed since before the write. What another producer writes stands between sets, never inside one, for a
+A set of messages is looked for as the whole stored entries that were written, byte for byte and in one piece, in what
+the broker has flushed since before the write. What another producer writes stands between sets, never inside one, for a
 broker appends a set in one go; each stretch of the log counts for one set.
 
 A set that is not found is *lost* only when that is sure: when its connection ended, and it is not in what is flushed
