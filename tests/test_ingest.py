@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
@@ -34,9 +36,11 @@ from kafka07c.errors import (
     UnknownTopicError,
 )
 from kafka07c.ranges import Range, open_source
+from kafka07c.segments import Log
 from kafka07c.simple import SyncProducer
-from kafka07c.spark import writer
+from kafka07c.spark import files, writer
 from kafka07c.spark.ingest import IngestReport, ingest
+from kafka07c.spark.layout import Layout
 from kafka07c.spark.manifest import STATE, Output
 from kafka07c.testing import ZooKeeper
 
@@ -659,7 +663,7 @@ def test_row_groups_are_cut_by_rows_and_by_bytes(tmp_path, monkeypatch):
     partition.add(*(b"%06d" % i for i in range(1000)))
     source = open_source(logs=logs(tmp_path / "b0"))
     monkeypatch.setattr(writer, "BATCH_ROWS", 100)
-    monkeypatch.setattr(writer, "ROW_GROUP_ROWS", 300)
+    monkeypatch.setattr(files, "ROW_GROUP_ROWS", 300)
 
     class Small:
         """The source in sets of a few messages."""
@@ -671,9 +675,10 @@ def test_row_groups_are_cut_by_rows_and_by_bytes(tmp_path, monkeypatch):
             source.close()
 
     wanted = Range(*partition.tp, 0, partition.end)
-    result = writer.write_range(Small(), wanted, tmp_path, 0, on_corrupt="stop", compression="none")
+    result = writer.write_range(Small(), wanted, tmp_path, 0, on_corrupt="stop", layout=Layout("none"))
     assert result.failure is None and result.messages == 1000
-    file = pq.ParquetFile(tmp_path / result.staged)
+    [staged] = result.files
+    file = pq.ParquetFile(tmp_path / staged.name)
     sizes = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
     assert sum(sizes) == 1000 and len(sizes) == 4 and all(300 <= size < 450 for size in sizes[:-1])
     assert [row[6] for row in partition.rows] == file.read().column("value").to_pylist()
@@ -684,8 +689,8 @@ def test_a_range_without_messages_makes_no_file(tmp_path):
     partition.add_raw(EMPTY_WRAPPER)
     wanted = Range(*partition.tp, 0, partition.end)
     source = open_source(logs=logs(tmp_path / "b0"))
-    result = writer.write_range(source, wanted, tmp_path, 0, on_corrupt="stop", compression="none")
-    assert (result.end, result.staged, result.last.next_offset) == (partition.end, None, partition.end)
+    result = writer.write_range(source, wanted, tmp_path, 0, on_corrupt="stop", layout=Layout("none"))
+    assert (result.end, result.files, result.last.next_offset) == (partition.end, [], partition.end)
     assert not list(tmp_path.glob("*.staged"))
 
 
@@ -710,3 +715,73 @@ def test_last_entry_is_the_last_as_stored(data):
 def test_no_entry_no_last_entry():
     assert writer.last_entry(MessageSet(b"", 5)) is None
     assert writer.last_entry(MessageSet(build_message_set([b"abc"])[:-1], 5)) is None
+
+
+# --- what the files are like
+
+
+def test_a_file_is_closed_at_its_target_size_and_its_range_goes_on_in_the_next(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "BATCH_ROWS", 100)
+    monkeypatch.setattr(files, "ROW_GROUP_ROWS", 100)
+    payloads = [os.urandom(100) for _ in range(3000)]
+    with Log(tmp_path / "b0" / "clicks-0", writable=True) as log:
+        for start in range(0, 3000, 50):
+            log.append(build_message_set(payloads[start : start + 50]))
+    wanted = Range("clicks", 0, 0, 0, log.end_offset)
+    source = open_source(logs=logs(tmp_path / "b0"))
+    monkeypatch.setattr(source, "read", functools.partial(source.read, fetch_bytes=5000))
+    (tmp_path / "stage").mkdir()
+    result = writer.write_range(
+        source, wanted, tmp_path / "stage", 0, on_corrupt="stop", layout=Layout("none", target_bytes=50_000)
+    )
+    assert result.failure is None and result.messages == 3000 and len(result.files) == 6
+    assert [file.start for file in result.files] == [0, *(file.end for file in result.files[:-1])]
+    assert result.files[-1].end == wanted.end
+    assert all(50_000 <= file.bytes < 80_000 for file in result.files[:-1])
+    read = [pq.read_table(tmp_path / "stage" / file.name) for file in result.files]
+    assert [value for table in read for value in table["value"].to_pylist()] == payloads
+    assert all(table["offset"][0].as_py() == file.start for table, file in zip(read, result.files))
+
+
+def by_month(values: pa.Array) -> pa.Array:
+    """The extractor of the test below: a payload begins with its month, or with a dash."""
+    text = pc.utf8_slice_codeunits(values.cast(pa.string()), 0, 7)
+    return pc.if_else(pc.starts_with(text, "-"), None, text)
+
+
+def test_folders_by_topic_and_date(tmp_path, spark):
+    dates = ["2012-01", "2012-02", "-"]
+    for topic in ("clicks", "wei rd"):
+        with Log(tmp_path / "b0" / f"{topic}-0", writable=True) as log:
+            log.append(build_message_set([f"{dates[n % 3]} {topic} {n}".encode() for n in range(300)]))
+    layout = Layout(by_topic=True, date=by_month)
+    out = tmp_path / "out"
+    with open_source(logs=logs(tmp_path / "b0")) as source:
+        report = ingest(source, ["clicks", "wei rd"], out, layout=layout, spark=spark)
+        assert (report.messages, report.incomplete) == (600, False)
+    folders = sorted(str(path.parent.relative_to(out)) for path in out.glob("*/*/*.parquet"))
+    assert folders == [
+        f"topic={topic}/date={date}"
+        for topic in ("clicks", "wei%20rd")
+        for date in ("2012-01", "2012-02", "__HIVE_DEFAULT_PARTITION__")
+    ]
+    found = spark.read.parquet(str(out)).groupBy("topic", "date").count().collect()
+    assert {(row.topic, row.date): row["count"] for row in found} == {
+        (topic, date): 100 for topic in ("clicks", "wei rd") for date in ("2012-01", "2012-02", None)
+    }
+    with Output(out) as output:  # the manifest is read and checked anew
+        assert output.positions[TopicPartition("clicks", 0, 0)].end > 0
+    with open_source(logs=logs(tmp_path / "b0")) as source:
+        assert ingest(source, ["clicks", "wei rd"], out, layout=layout, spark=spark).messages == 0
+
+
+def test_two_cores_share_one_segment(tmp_path, spark):
+    payloads = [b"%07d" % number + b"." * 93 for number in range(400_000)]
+    with Log(tmp_path / "b0" / "clicks-0", writable=True, flush_messages=10**9) as log:
+        for start in range(0, len(payloads), 10_000):
+            log.append(build_message_set(payloads[start : start + 10_000]))
+    with open_source(logs=logs(tmp_path / "b0")) as source:
+        report = ingest(source, ["clicks"], tmp_path / "out", spark=spark)
+    assert len(report.partitions[0].files) >= min(2, os.cpu_count() or 1)
+    found = pq.ParquetDataset(tmp_path / "out").read(columns=["value"])["value"].to_pylist()
+    assert sorted(found) == payloads

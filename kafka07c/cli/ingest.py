@@ -52,7 +52,7 @@ def add_parser(commands: Commands) -> None:
 def run(args: argparse.Namespace) -> int:
     try:
         from kafka07c.spark import ingest
-        from kafka07c.spark.writer import COMPRESSIONS
+        from kafka07c.spark.layout import COMPRESSIONS, Layout
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"{error.name} is not installed: pip install 'kafka07c[spark]'") from None
     if args.compression not in COMPRESSIONS:
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
             args.topic,
             args.out,
             on_corrupt=args.on_corrupt,
-            compression=args.compression,
+            layout=Layout(compression=args.compression),
             master=args.master,
             progress=progress,
         )

@@ -24,12 +24,12 @@ from kafka07c.errors import CorruptMessageError
 from kafka07c.names import TopicPartition
 from kafka07c.ranges import OnCorrupt, Range, Source
 from kafka07c.spark import ingest, options
+from kafka07c.spark.layout import DEFAULT_LAYOUT, Layout
 from kafka07c.spark.manifest import STATE, Output
 from kafka07c.spark.planning import split
 from kafka07c.spark.reader import shortly
 from kafka07c.spark.report import PartitionReport
 from kafka07c.spark.stream import Kafka07StreamReader, offsets_from_json
-from kafka07c.spark.writer import COMPRESSIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -100,7 +100,7 @@ def archive(
     spark: SparkSession | None = None,
     trigger: Mapping[str, Any] | None = None,
     on_corrupt: OnCorrupt = "stop",
-    compression: str = "snappy",
+    layout: Layout = DEFAULT_LAYOUT,
     checkpoint: str | os.PathLike[str] | None = None,
     query_name: str | None = None,
 ) -> StreamingQuery:
@@ -109,7 +109,7 @@ def archive(
     ``read``: the options of ``readStream.format("kafka07")``, such as ``{"kafka07.zookeeper": …, "subscribe": …}``;
     it begins at the earliest offset unless they say otherwise, and where ``out`` ends if that holds something already.
     ``trigger``: arguments of Spark's ``trigger``, ``{"processingTime": "1 minute"}`` or ``{"availableNow": True}``, say
-    (none: one batch after the other). ``on_corrupt``, ``compression``: as for `ingest`. ``checkpoint``: Spark's
+    (none: one batch after the other). ``on_corrupt``, ``layout``: as for `ingest`. ``checkpoint``: Spark's
     checkpoint, inside ``out`` unless given; only with it do ``maxBytesPerTrigger`` and the like go on where they were.
 
     Each message is in the files exactly once, whatever process is killed when. A batch that cannot be read to its end
@@ -118,8 +118,6 @@ def archive(
     Raises ManifestError (``out`` is locked, or holds something else), SourceChangedError (it was read from another
     source), ValueError (OptionError among them) for wrong arguments. ``out`` stays locked while the query is active.
     """
-    if compression not in COMPRESSIONS:
-        raise ValueError(f"compression is one of {', '.join(COMPRESSIONS)}, not {compression!r}")
     if on_corrupt not in ("stop", "skip"):
         raise ValueError(f"on_corrupt is stop or skip, not {on_corrupt!r}")
     read = {"startingOffsets": "earliest"} | dict(read)
@@ -131,7 +129,7 @@ def archive(
     spark.dataSource.register(Kafka07RangesSource)
     output = Output(out)
     try:
-        batches = _Batches(spark, source, output, on_corrupt, compression)
+        batches = _Batches(spark, source, output, on_corrupt, layout)
         checkpoint = checkpoint or Path(out).absolute() / STATE / "checkpoint"
         writer = (
             spark.readStream.format("kafka07-ranges")
@@ -164,12 +162,12 @@ def _close_behind(query: StreamingQuery, output: Output, source: Source) -> None
 class _Batches:
     """Takes one batch after the other into the output."""
 
-    def __init__(self, spark: SparkSession, source: Source, output: Output, on_corrupt: OnCorrupt, compression: str):
+    def __init__(self, spark: SparkSession, source: Source, output: Output, on_corrupt: OnCorrupt, layout: Layout):
         self._spark = spark
         self._source = source
         self._output = output
         self._on_corrupt = on_corrupt
-        self._compression = compression
+        self._layout = layout
         self._checked: set[TopicPartition] = set()
 
     def take(self, frame: DataFrame, batch_id: int) -> None:
@@ -193,7 +191,7 @@ class _Batches:
         ranges = [range for plan in plans for range in plan.ranges]
         stage = self._output.stage()
         results = (
-            ingest.run_tasks(self._spark, self._source, ranges, stage, self._on_corrupt, self._compression)
+            ingest.run_tasks(self._spark, self._source, ranges, stage, self._on_corrupt, self._layout)
             if ranges
             else {}
         )

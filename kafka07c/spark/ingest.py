@@ -25,9 +25,11 @@ from kafka07c._views import MessageSet
 from kafka07c.errors import CorruptMessageError, KafkaError, OffsetOutOfRangeError, PartitionPlace, SourceChangedError
 from kafka07c.names import TopicPartition
 from kafka07c.ranges import OnCorrupt, Range, Source
+from kafka07c.spark.layout import DEFAULT_LAYOUT, Layout
 from kafka07c.spark.manifest import DataFile, LastEntry, Output, Position, data_file_name
 from kafka07c.spark.report import IngestReport, PartitionReport
-from kafka07c.spark.writer import COMPRESSIONS, Progress, RangeResult, write_range
+from kafka07c.spark.planning import split
+from kafka07c.spark.writer import Progress, RangeResult, write_range
 
 if TYPE_CHECKING:
     from pyspark.accumulators import AccumulatorParam
@@ -54,7 +56,7 @@ def ingest(
     out: str | os.PathLike[str],
     *,
     on_corrupt: OnCorrupt = "stop",
-    compression: str = "snappy",
+    layout: Layout = DEFAULT_LAYOUT,
     master: str = "local[*]",
     spark: SparkSession | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -62,8 +64,8 @@ def ingest(
     """Reads ``topics`` of ``source`` up to the end that they have now, and commits them to the folder ``out``.
 
     ``on_corrupt``: "stop" ends a partition before its first corrupt entry, "skip" leaves the entry out (of a damaged
-    wrapper the messages before the first bad one are taken) and writes the range into the manifest. ``compression``:
-    one of ``COMPRESSIONS``. ``spark``: a session to use; without it the one that is running, else one is made for
+    wrapper the messages before the first bad one are taken) and writes the range into the manifest. ``layout``: what
+    the files are to be like. ``spark``: a session to use; without it the one that is running, else one is made for
     ``master``, only if there is something to read, and stopped. ``progress(bytes done, bytes in all)`` is called a few
     times a second, from a thread of its own.
 
@@ -71,8 +73,6 @@ def ingest(
     anything is read: UnknownTopicError, ManifestError (``out`` is locked, or holds something else), SourceChangedError
     (the source is not what earlier runs read), BrokerConnectionError or ZooKeeperError (nobody there to ask).
     """
-    if compression not in COMPRESSIONS:
-        raise ValueError(f"compression is one of {', '.join(COMPRESSIONS)}, not {compression!r}")
     if on_corrupt not in ("stop", "skip"):
         raise ValueError(f"on_corrupt is stop or skip, not {on_corrupt!r}")
     began = time.perf_counter()
@@ -86,7 +86,7 @@ def ingest(
             stage = output.stage()
             with _session(spark, master) as session, _reporting(stage, sum(range.size for range in ranges), progress):
                 started = time.perf_counter()
-                results = run_tasks(session, source, ranges, stage, on_corrupt, compression)
+                results = run_tasks(session, source, ranges, stage, on_corrupt, layout)
                 reading_seconds = time.perf_counter() - started
             for plan in plans:
                 assemble(plan, results, stage.name)
@@ -127,7 +127,7 @@ def _plan(source: Source, partitions: list[TopicPartition], output: Output) -> l
                 plan.report.start = plan.report.end = start = earliest
             else:
                 recognized += check_unchanged(source, tp, position, earliest, latest)
-            plan.ranges = source.split(Range(*tp, start, latest))
+            plan.ranges = split(source, [Range(*tp, start, latest)])
         except SourceChangedError:
             raise
         except KafkaError as error:
@@ -194,7 +194,7 @@ def _describe(found: LastEntry | str | None) -> str:
 
 
 def run_tasks(
-    spark: SparkSession, source: Source, ranges: list[Range], stage: Path, on_corrupt: OnCorrupt, compression: str
+    spark: SparkSession, source: Source, ranges: list[Range], stage: Path, on_corrupt: OnCorrupt, layout: Layout
 ) -> dict[Range, RangeResult]:
     """Runs one task per range; results by range. A task that was lost has a result with a failure.
 
@@ -208,7 +208,7 @@ def run_tasks(
 
     def work(items: Iterable[tuple[int, Range, Source]]) -> None:
         for slot, range, part in items:
-            results.add([write_range(part, range, stage, slot, on_corrupt=on_corrupt, compression=compression)])
+            results.add([write_range(part, range, stage, slot, on_corrupt=on_corrupt, layout=layout)])
 
     lost = IncompleteError("its task did not report back")
     try:
@@ -349,13 +349,14 @@ def _take(report: PartitionReport, result: RangeResult, stage: str) -> None:
     report.bytes += result.bytes
     report.corrupt += result.corrupt
     report.last = result.last or report.last
-    if result.staged is not None:
+    if result.files:
         if report.first_offset is None:
             report.first_offset = result.first_offset
         report.last_offset = result.last_offset
-        report.files.append(
-            DataFile(
-                path=data_file_name(*report.tp, result.range.start, result.end), staged=f"{stage}/{result.staged}",
-                start=result.range.start, end=result.end, rows=result.messages, bytes=result.file_bytes,
-            )  # fmt: skip
-        )
+    report.files += [
+        DataFile(
+            path=data_file_name(*report.tp, file.start, file.end, file.folder), staged=f"{stage}/{file.name}",
+            start=file.start, end=file.end, rows=file.rows, bytes=file.bytes,
+        )  # fmt: skip
+        for file in result.files
+    ]

@@ -75,21 +75,28 @@ VERSION = 1
 STATE = "_kafka07c"
 
 _MANIFEST_NAME = re.compile(r"(\d{8,18})\.json")
+_FOLDER = re.compile(r"(topic=[\w.~%-]+/)?(date=[\w.~%-]+/)?", re.ASCII)
 _STAGED_NAME = re.compile(r"\d{8,18}-[0-9a-f]+/[0-9a-f]+\.staged")
 #: a file name has room for 255 bytes, numbers and dots take up to 72, and a topic's 255 characters may come to 3060
 _LONGEST_TOPIC = 180
 
 
-def data_file_name(topic: str, broker: int, partition: int, start: int, end: int) -> str:
-    """The name of the file in DIR that holds offsets ``start`` up to ``end`` of a partition.
+def data_file_name(topic: str, broker: int, partition: int, start: int, end: int, folder: str = "") -> str:
+    """The path in DIR of the file that holds offsets ``start`` up to ``end`` of a partition (those in ``folder``).
 
     In the topic all but letters, digits and ``_ . - ~`` is percent-encoded, and a leading ``_`` or ``.`` too, because
     readers skip such files. A very long one is cut, and ends in a digest.
     """
-    return f"{_encoded(topic)}-{broker}-{partition}-{start:020d}-{end:020d}.parquet"
+    return f"{folder}{encoded(topic)}-{broker}-{partition}-{start:020d}-{end:020d}.parquet"
 
 
-def _encoded(topic: str) -> str:
+def date_folder(date: str | None) -> str:
+    """The value in a folder's name, encoded as Hive and Spark do it; theirs too is the name for none."""
+    return quote(date, safe="") if date else "__HIVE_DEFAULT_PARTITION__"
+
+
+def encoded(topic: str) -> str:
+    """The topic in the name of a file or a folder; see `data_file_name`."""
     name = quote(topic, safe="")
     if name[0] in "_.":
         name = f"%{ord(name[0]):02X}{name[1:]}"
@@ -233,11 +240,12 @@ def _partition_run(document: dict[str, Any]) -> PartitionRun:
         reason=None if reason is None else _text(reason),
         files=tuple(_data_file(file, *tp) for file in document["files"]),
     )
-    place = start
+    places: dict[str, int] = {}  # by folder: with dates, the same range lies in several
     for file in run.files:
-        if file.start < place or file.end > end:
+        folder = file.path.rpartition("/")[0]
+        if file.start < places.get(folder, start) or file.end > end:
             raise ValueError(f"{file.path} overlaps another file or leaves its range")
-        place = file.end
+        places[folder] = file.end
     return run
 
 
@@ -245,7 +253,8 @@ def _data_file(document: dict[str, Any], topic: str, broker: int, partition: int
     path, staged = _text(document["path"]), _text(document["staged"])
     # the paths are used for renames: nothing but the shapes that this module makes itself
     start, end = _range(document)
-    if path != data_file_name(topic, broker, partition, start, end):
+    folder = path[: path.rfind("/") + 1]
+    if path != data_file_name(topic, broker, partition, start, end, folder) or not _FOLDER.fullmatch(folder):
         raise ValueError(f"{path!r} is not the name of this data file")
     if not _STAGED_NAME.fullmatch(staged):
         raise ValueError(f"{staged!r} is no path of a staged file")
@@ -338,12 +347,16 @@ class Output:
 
     def move(self, manifest: Manifest) -> None:
         """Moves the staged files of ``manifest`` that are still there to their places."""
+        folders = {self.path}
         for file in (file for run in manifest.partitions for file in run.files):
-            try:
-                os.rename(self.staged_path / file.staged, self.path / file.path)
-            except FileNotFoundError:
+            target = self.path / file.path
+            if not (self.staged_path / file.staged).exists():
                 continue  # moved before; or the user has taken it away since
-        _sync_folder(self.path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.rename(self.staged_path / file.staged, target)
+            folders |= {target.parent, *(parent for parent in target.parents if self.path in parent.parents)}
+        for folder in folders:
+            _sync_folder(folder)
 
     def _remove_unnamed(self, stage: Path, manifest: Manifest) -> None:
         """Before the commit: on a full disk the manifest may need the room."""

@@ -1,11 +1,11 @@
-"""One task of an ingest: a range of one partition becomes one staged Parquet file. Runs in Spark's Python workers.
+"""One task of an ingest: a range of one partition becomes staged Parquet files. Runs in Spark's Python workers.
 
 The columns are those of the Spark source without the ones that 0.7 has nothing for (key, timestamp):
 ``topic string, broker int32, partition int32, offset int64, index int32, next_offset int64, value binary``.
 (topic, broker, partition, offset, index) names a message for ever; ``offset`` is where its stored entry begins.
 
-Memory stays flat whatever the range's size: message sets are gathered into batches, batches into one row group, and a
-row group goes to the file once it holds ROW_GROUP_BYTES of values or ROW_GROUP_ROWS rows.
+Memory stays flat whatever the range's size: message sets are gathered into batches, batches into one row group of each
+file that is open, and a row group goes to the file once it is large enough (see ``files``).
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kafka07c._arrow import gather
 from kafka07c._views import MessageSet
 from kafka07c.errors import CorruptMessageError, KafkaError
 from kafka07c.ranges import OnCorrupt, Range, Source
-from kafka07c.spark.manifest import CorruptRange, LastEntry
+from kafka07c.spark.files import ParquetFile
+from kafka07c.spark.layout import Layout
+from kafka07c.spark.manifest import CorruptRange, LastEntry, date_folder, encoded
 
-__all__ = ["COMPRESSIONS", "SCHEMA", "RangeResult", "last_entry", "write_range"]
+__all__ = ["SCHEMA", "RangeResult", "StagedFile", "last_entry", "write_range"]
 
 SCHEMA = pa.schema(
     [
@@ -40,28 +41,31 @@ SCHEMA = pa.schema(
         pa.field("value", pa.binary(), nullable=False),
     ]
 )
-COMPRESSIONS = ("snappy", "zstd", "lz4", "gzip", "none")
-
 BATCH_ROWS = 65536
 BATCH_BYTES = 8 << 20
-ROW_GROUP_ROWS = 262144
-ROW_GROUP_BYTES = 32 << 20
 
-# Measured on 600 000 events of 125 B: offsets as deltas save a quarter of the file and a tenth of the time; a
-# dictionary for values costs a third of the time and gains nothing. Statistics of values help nobody. zstd instead of
-# snappy makes files smaller by a third, and takes a fifth longer.
-_ENCODINGS = {"offset": "DELTA_BINARY_PACKED", "next_offset": "DELTA_BINARY_PACKED"}
-_DICTIONARIES = ["topic", "broker", "partition", "index"]
-_STATISTICS = [name for name in SCHEMA.names if name != "value"]
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A file in the staging folder: ``name`` there, ``folder`` where it is to lie in the output (``""``, or with a ``/``
+    at its end), the offsets that it covers, rows, and its size in bytes.
+    """
+
+    name: str
+    folder: str
+    start: int
+    end: int
+    rows: int
+    bytes: int
 
 
 @dataclass(slots=True)
 class RangeResult:
     """What a task did with its range; pickled back to the driver.
 
-    ``end`` is the offset after the last entry that was taken, or left out as ``corrupt``. ``staged`` is the file's name
-    in the staging folder, None when there were no rows. ``stopped``: the corrupt entry at ``end`` that ended the range.
-    ``failure``: the task gave up, and nothing of it counts.
+    ``end`` is the offset after the last entry that was taken, or left out as ``corrupt``. ``files`` are in the staging
+    folder; none when there were no rows. ``stopped``: the corrupt entry at ``end`` that ended the range. ``failure``: the
+    task gave up, and nothing of it counts.
     """
 
     range: Range
@@ -72,24 +76,22 @@ class RangeResult:
     last_offset: int | None = None
     last: LastEntry | None = None
     corrupt: list[CorruptRange] = field(default_factory=list)
-    staged: str | None = None
-    file_bytes: int = 0
+    files: list[StagedFile] = field(default_factory=list)
     seconds: float = 0.0
     stopped: CorruptMessageError | None = None
     failure: Exception | None = None
 
 
 def write_range(
-    source: Source, range: Range, stage: Path, slot: int, *, on_corrupt: OnCorrupt, compression: str
+    source: Source, range: Range, stage: Path, slot: int, *, on_corrupt: Literal["stop", "skip"], layout: Layout
 ) -> RangeResult:
-    """Reads ``range`` and writes its messages to a file in ``stage``, fsynced when this returns.
+    """Reads ``range`` and writes its messages to files in ``stage``, fsynced when this returns.
 
     After each message set the bytes read so far are put into ``slot`` of the stage's progress file.
     Errors of the source and of the file system are not raised, they are the result's ``failure``.
     """
     began = time.perf_counter()
-    name = f"{uuid.uuid4().hex}.staged"
-    writer = _Writer(stage / name, range, compression)
+    writer = _Writer(stage, range, layout)
     result = RangeResult(range, range.start)
     try:
         try:
@@ -97,15 +99,14 @@ def write_range(
                 for each in source.read(range, on_corrupt=on_corrupt):
                     _take(each, writer, result, on_corrupt)
                     progress.put(slot, result.end - range.start)
-            writer.finish()
+            result.files = writer.finish(result.end)
         finally:
             source.close()
     except (KafkaError, OSError, OverflowError, pa.ArrowException) as error:
         writer.discard()
         return RangeResult(range, range.start, failure=error, seconds=time.perf_counter() - began)
     result.bytes = result.end - range.start - sum(bad.end - bad.start for bad in result.corrupt)
-    if writer.rows:
-        result.messages, result.staged, result.file_bytes = writer.rows, name, (stage / name).stat().st_size
+    result.messages = sum(file.rows for file in result.files)
     result.seconds = time.perf_counter() - began
     return result
 
@@ -151,78 +152,87 @@ def last_entry(good: MessageSet) -> LastEntry | None:
 
 
 class _Writer:
-    """Message sets in, one Parquet file out; no file as long as there are no rows."""
+    """Message sets in, files out: one at a time for each folder, and no file without rows."""
 
-    def __init__(self, path: Path, range: Range, compression: str):
-        self.path = path
-        self.rows = 0
+    def __init__(self, stage: Path, range: Range, layout: Layout):
+        self._stage = stage
         self._range = range
-        self._compression = compression
-        self._file: pq.ParquetWriter | None = None
+        self._layout = layout
+        self._topic_folder = f"topic={encoded(range.topic)}/" if layout.by_topic else ""
+        self._schema = SCHEMA.remove(SCHEMA.get_field_index("topic")) if layout.by_topic else SCHEMA
+        self._open: dict[str, ParquetFile] = {}
+        self._done: list[StagedFile] = []
         self._sets: list[MessageSet] = []
         self._set_rows = self._set_bytes = 0
-        self._batches: list[pa.RecordBatch] = []
-        self._group_rows = self._group_bytes = 0
+        self._start = self._end = range.start  # of the sets that wait
 
     def add(self, each: MessageSet) -> None:
+        """Take the messages of a set."""
         self._sets.append(each)
         self._set_rows += len(each)
         self._set_bytes += int(each.lengths.sum(dtype=np.int64))
+        self._end = each.next_offset
         if self._set_rows >= BATCH_ROWS or self._set_bytes >= BATCH_BYTES:
-            self._gather()
-            if self._group_rows >= ROW_GROUP_ROWS or self._group_bytes >= ROW_GROUP_BYTES:
-                self._write()
+            self._gather(self._end)
 
-    def finish(self) -> None:
-        """Writes the rest, and sees to it that the file is on disk."""
+    def finish(self, end: int) -> list[StagedFile]:
+        """Write the rest; the files, in the order of what they cover. ``end``: where the range was read to."""
         if self._sets:
-            self._gather()
-        if self._batches:
-            self._write()
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-            descriptor = os.open(self.path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            self._gather(end)
+        for folder in list(self._open):
+            self._close(folder, end)
+        return sorted(self._done, key=lambda file: (file.start, file.folder))
 
     def discard(self) -> None:
-        """Gives up: on a full disk the file's room may be wanted at once."""
-        file, self._file = self._file, None
-        self._sets, self._batches = [], []
-        if file is not None:
-            try:
-                file.close()
-            except (OSError, pa.ArrowException):
-                pass  # it could not write before either
-        self.path.unlink(missing_ok=True)
+        """Give up."""
+        self._sets = []
+        for file in self._open.values():
+            file.discard()
+        for done in self._done:
+            (self._stage / done.name).unlink(missing_ok=True)
 
-    def _gather(self) -> None:
-        columns = pa.record_batch(gather(self._sets))
-        count = columns.num_rows
-        topic = pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), [self._range.topic])
-        broker = pa.array(np.full(count, self._range.broker, np.int32))
-        partition = pa.array(np.full(count, self._range.partition, np.int32))
-        self._batches.append(
-            pa.RecordBatch.from_arrays(
-                [topic, broker, partition, *(columns.column(name) for name in SCHEMA.names[3:])], schema=SCHEMA
-            )
-        )
-        self._group_rows += count
-        self._group_bytes += self._set_bytes
+    def _gather(self, end: int) -> None:
+        rows = self._rows(pa.record_batch(gather(self._sets)))
         self._sets, self._set_rows, self._set_bytes = [], 0, 0
+        for folder, part in self._by_folder(rows):
+            file = self._open.get(folder)
+            if file is None:
+                path = self._stage / f"{uuid.uuid4().hex}.staged"
+                file = ParquetFile(path, self._schema, self._layout.compression, self._start)
+                self._open[folder] = file
+            file.add(part)
+            file.end = end
+            if file.size >= self._layout.target_bytes:
+                self._close(folder, end)
+        self._start = end
 
-    def _write(self) -> None:
-        if self._file is None:
-            self._file = pq.ParquetWriter(
-                self.path, SCHEMA, compression=self._compression, store_schema=False,
-                use_dictionary=_DICTIONARIES, column_encoding=_ENCODINGS, write_statistics=_STATISTICS,
-            )  # fmt: skip
-        self._file.write_table(pa.Table.from_batches(self._batches), row_group_size=self._group_rows)
-        self.rows += self._group_rows
-        self._batches, self._group_rows, self._group_bytes = [], 0, 0
+    def _rows(self, columns: pa.RecordBatch) -> pa.RecordBatch:
+        """``columns`` (offset, index, next_offset, value) with the columns that name the partition."""
+        count = columns.num_rows
+        made = {
+            "topic": lambda: pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), [self._range.topic]),
+            "broker": lambda: pa.array(np.full(count, self._range.broker, np.int32)),
+            "partition": lambda: pa.array(np.full(count, self._range.partition, np.int32)),
+        }
+        arrays = [made[name]() if name in made else columns.column(name) for name in self._schema.names]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _by_folder(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        if self._layout.date is None:
+            yield self._topic_folder, rows
+            return
+        dates = self._layout.date(rows.column("value")).cast(pa.string()).dictionary_encode()
+        names = [*dates.dictionary.to_pylist(), None]
+        codes = dates.indices.fill_null(len(names) - 1).to_numpy()
+        for code in np.unique(codes).tolist():
+            folder = f"{self._topic_folder}date={date_folder(names[code])}/"
+            yield folder, rows.take(pa.array(np.flatnonzero(codes == code)))
+
+    def _close(self, folder: str, end: int) -> None:
+        """``end``: what the file covers ends where the next one of its folder begins, or the range."""
+        file = self._open.pop(folder)
+        size = file.finish()
+        self._done.append(StagedFile(file.path.name, folder, file.start, end, file.rows, size))
 
 
 class Progress:
