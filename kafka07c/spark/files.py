@@ -22,11 +22,11 @@ _DICTIONARIES = ["topic", "broker", "partition", "index"]
 
 
 class ParquetFile:
-    """A file that is being written at ``path``. ``rows`` are on their way into it, ``start`` .. ``end`` what they cover."""
+    """A file that is being written at ``path``. It has taken ``rows`` so far, which begin at offset ``start``."""
 
     def __init__(self, path: Path, schema: pa.Schema, compression: str, start: int):
         self.path = path
-        self.start = self.end = start
+        self.start = start
         self.rows = 0
         self._file = pa.OSFile(str(path), "wb")
         self._writer = pq.ParquetWriter(

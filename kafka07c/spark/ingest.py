@@ -27,15 +27,15 @@ from kafka07c.names import TopicPartition
 from kafka07c.ranges import OnCorrupt, Range, Source
 from kafka07c.spark.layout import DEFAULT_LAYOUT, Layout
 from kafka07c.spark.manifest import DataFile, LastEntry, Output, Position, data_file_name
-from kafka07c.spark.report import IngestReport, PartitionReport
 from kafka07c.spark.planning import split
+from kafka07c.spark.report import IngestReport, PartitionReport
 from kafka07c.spark.writer import Progress, RangeResult, write_range
 
 if TYPE_CHECKING:
     from pyspark.accumulators import AccumulatorParam
     from pyspark.sql import SparkSession
 
-__all__ = ["COMPRESSIONS", "IngestReport", "PartitionReport", "ingest"]
+__all__ = ["IngestReport", "PartitionReport", "ingest"]
 
 _log = logging.getLogger(__name__)
 

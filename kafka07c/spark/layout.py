@@ -19,7 +19,7 @@ TARGET_BYTES = 256 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Layout:
-    """``compression`` of the files, one of COMPRESSIONS; ``target_bytes`` after which a file is closed and another begun.
+    """``compression``: one of COMPRESSIONS. ``target_bytes``: a file is closed once it has so many, and another begun.
 
     ``by_topic``: files lie in folders ``topic=NAME``. ``date``: makes a date32 or string column of a column of values
     (binary; null: no date), and files lie in folders ``date=…`` of it.

@@ -45,7 +45,7 @@ _COLUMNS = {"value": _TEXT, "key": _TEXT, "topic": (StringType,), "broker": _NUM
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task wrote: rows, bytes of payload, and rows by partition (by topic where a broker picks the partition)."""
+    """What a task wrote: rows, bytes of payload, and rows by partition (by topic where brokers pick the partition)."""
 
     rows: int = 0
     bytes: int = 0

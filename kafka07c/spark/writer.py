@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,8 +48,9 @@ BATCH_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """A file in the staging folder: ``name`` there, ``folder`` where it is to lie in the output (``""``, or with a ``/``
-    at its end), the offsets that it covers, rows, and its size in bytes.
+    """A file in the staging folder: ``name`` there, the offsets that it covers, rows, and its size in bytes.
+
+    ``folder``: where it is to lie in the output; ``""``, or with a ``/`` at its end.
     """
 
     name: str
@@ -64,8 +66,8 @@ class RangeResult:
     """What a task did with its range; pickled back to the driver.
 
     ``end`` is the offset after the last entry that was taken, or left out as ``corrupt``. ``files`` are in the staging
-    folder; none when there were no rows. ``stopped``: the corrupt entry at ``end`` that ended the range. ``failure``: the
-    task gave up, and nothing of it counts.
+    folder; none when there were no rows. ``stopped``: the corrupt entry at ``end`` that ended the range. ``failure``:
+    the task gave up, and nothing of it counts.
     """
 
     range: Range
@@ -83,7 +85,7 @@ class RangeResult:
 
 
 def write_range(
-    source: Source, range: Range, stage: Path, slot: int, *, on_corrupt: Literal["stop", "skip"], layout: Layout
+    source: Source, range: Range, stage: Path, slot: int, *, on_corrupt: OnCorrupt, layout: Layout
 ) -> RangeResult:
     """Reads ``range`` and writes its messages to files in ``stage``, fsynced when this returns.
 
@@ -201,7 +203,6 @@ class _Writer:
                 file = ParquetFile(path, self._schema, self._layout.compression, self._start)
                 self._open[folder] = file
             file.add(part)
-            file.end = end
             if file.size >= self._layout.target_bytes:
                 self._close(folder, end)
         self._start = end
