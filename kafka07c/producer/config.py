@@ -227,6 +227,8 @@ class ProducerConfig:
             raise ValueError("zk.connect (zookeeper) and broker.list (brokers) exclude each other: give one of them")
         if isinstance(self.codec, Mapping) and self.compressed_topics:
             raise ValueError("a codec for each topic and compressed.topics exclude each other: give one of them")
+        if self.verify and self.event_handler is not None:
+            raise ValueError("verify and event.handler exclude each other: what a handler sends is not seen here")
 
     def codec_of(self, topic: str) -> Codec:
         """How messages of the topic are compressed."""

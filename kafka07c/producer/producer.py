@@ -211,7 +211,7 @@ class Producer:
         ``verify`` NotVerifiedError; both are told to callbacks as well.
         """
         self._check_open()
-        callback = on_delivery or self._on_delivery
+        callback = self._on_delivery if on_delivery is None else on_delivery
         if self._staging is not None:
             self._stage_one(self._staging, topic, value, key, partition, callback)
             return None
@@ -252,7 +252,7 @@ class Producer:
         """
         self._check_open()
         if self._staging is not None:
-            self._stage_many(self._staging, topic, values, keys, partition, on_delivery or self._on_delivery)
+            self._stage_many(self._staging, topic, values, keys, partition, self._on_delivery if on_delivery is None else on_delivery)
             return None
         payloads = self._payloads(values)
         key_list = self._key_list(keys, len(payloads))
@@ -263,7 +263,7 @@ class Producer:
         for route, chosen in self._shares(topic, key_list, len(payloads), partition):
             mine = _those(payloads, chosen)
             shares.append((route, chosen, mine, self._cuts(topic, mine, limit)))
-        callback = on_delivery or self._on_delivery
+        callback = self._on_delivery if on_delivery is None else on_delivery
         if self._is_sync:
             return self._send_and_wait(list(self._batches(topic, shares, key_list, partition is not None, callback)))
         self._events.inc(len(payloads))
@@ -317,7 +317,7 @@ class Producer:
         batches: list[Batch] = []
         for (broker, number), chosen in self._shares(topic, key_list, count, partition):
             own = entries if len(chosen) == count else picked_entries(entries, chosen)
-            told = Column(column, keys, on_delivery or self._on_delivery, len(chosen))
+            told = Column(column, keys, self._on_delivery if on_delivery is None else on_delivery, len(chosen))
             batches += self._pieces(topic, broker, number, partition is not None, own, told, key_list, chosen)
         if self._is_sync:
             return self._send_and_wait(batches)

@@ -22,7 +22,7 @@ import logging
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Protocol

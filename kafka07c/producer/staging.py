@@ -56,9 +56,9 @@ class Stage:
         self._tell = tell
         self._default = default
         self._log = log
-        self._callbacks = config.callback_handler or CallbackHandler()
+        self._callbacks = CallbackHandler() if config.callback_handler is None else config.callback_handler
         self._events: EventHandler | None = config.event_handler
-        self._encoder = config.encoder or DefaultEncoder()
+        self._encoder = DefaultEncoder() if config.encoder is None else config.encoder
         self._producers: dict[int, SyncProducer] = {}
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -68,7 +68,7 @@ class Stage:
         self._hurried = 0  # flushes that wait
         self._closing = False
         self._stopping = False
-        self._kept: dict[int, _Staged] = {}
+        self._kept: dict[int, deque[_Staged]] = {}  # what a handler was given, by its object; it may come more than once
         self._thread: threading.Thread | None = None
         if config.callback_handler is not None:
             config.callback_handler.init(config.callback_handler_properties or {})
@@ -108,7 +108,7 @@ class Stage:
             self._finish()
         with self._lock:
             self._stopping = True
-            left = [*self._queue, *self._kept.values()]
+            left = [*self._queue, *(staged for kept in self._kept.values() for staged in kept)]
             self._queue.clear()
             self._kept.clear()
         for record, callback in left:
@@ -217,20 +217,27 @@ class Stage:
 
     def _keep(self, staged: Iterable[_Staged]) -> None:
         with self._lock:
-            self._kept.update((id(record), (record, callback)) for record, callback in staged)
+            for record, callback in staged:
+                self._kept.setdefault(id(record), deque()).append((record, callback))
 
     def _claim(self, record: ProducerRecord, default: OnDelivery | None) -> OnDelivery | None:
         """Who is to hear of a record: whoever was when the handler got it."""
         with self._lock:
-            _, callback = self._kept.pop(id(record), (record, default))
-            return callback
+            return self._unkept(record, default)
 
     def _replaced(self, new: ProducerRecord, old: ProducerRecord) -> OnDelivery | None:
+        """Who is to hear of a record that came in the place of another."""
         with self._lock:
-            if id(new) in self._kept:
-                old = new
-            _, callback = self._kept.pop(id(old), (old, self._default))
-            return callback
+            return self._unkept(new if id(new) in self._kept else old, self._default)
+
+    def _unkept(self, record: ProducerRecord, default: OnDelivery | None) -> OnDelivery | None:
+        kept = self._kept.get(id(record))
+        if kept is None:
+            return default
+        _, callback = kept.popleft()
+        if not kept:
+            del self._kept[id(record)]
+        return callback
 
     # --- beyond the callback handler
 

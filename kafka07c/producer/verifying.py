@@ -96,6 +96,8 @@ class _Tail:
         What can be no part of a set that is expected is forgotten. ``at_end``: that is everything, for the broker
         flushes whole sets, and what has begun would have ended.
         """
+        if not self._data:
+            return []
         by_crc: dict[int, list[_Expected]] = {}
         for each in expected:
             by_crc.setdefault(each.crc, []).append(each)
@@ -328,9 +330,9 @@ class Verifier:
                 ready = [each for each in lane.expected.values() if each.confirmed or each.orphaned]
                 if lane.tail is not None:
                     reading.append((lane, lane.tail, ready))
-                elif ready:  # its first write, and the connection ended before it was known where that would be
-                    some = True
-                    self._lose(lane, [each for each in ready if each.orphaned])
+                elif orphans := [each for each in ready if each.orphaned]:
+                    some = True  # the first write, and the connection ended before it was known where that would be
+                    self._lose(lane, orphans)
         if reading:
             requests = [FetchRequest(lane.topic, lane.number, tail.end) for lane, tail, _ in reading]
             for (lane, tail, ready), messages in zip(reading, consumer.multifetch(requests), strict=True):
