@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
@@ -120,6 +121,9 @@ def connect(
                 elif client.exists_async(chroot).get(timeout=timeout) is None:
                     raise ZooKeeperError(f"ZooKeeper at {servers} has no {chroot}: make it, or correct the chroot")
                 client.chroot = chroot
+    except KeyboardInterrupt:
+        _leave(client)
+        raise
     except BaseException:
         disconnect(client)
         raise
@@ -134,8 +138,18 @@ def session(hosts: str | Access, timeout: float = CONNECT_TIMEOUT) -> Iterator[K
     try:
         with explained(hosts, "reading"):
             yield client
-    finally:
+    except KeyboardInterrupt:
+        _leave(client)
+        raise
+    except BaseException:
         disconnect(client)
+        raise
+    disconnect(client)
+
+
+def _leave(client: KazooClient) -> None:
+    """End a client without waiting for a server, which may be silent: whoever pressed Ctrl-C wants the prompt."""
+    threading.Thread(target=disconnect, args=(client,), name="kafka07c-zookeeper-leave", daemon=True).start()
 
 
 def disconnect(client: KazooClient) -> None:
