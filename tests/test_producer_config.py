@@ -255,6 +255,7 @@ def test_the_code_itself():
         ({"codec": {"a": "gzip"}, "compressed.topics": "a"}, "a codec for each topic and compressed.topics exclude"),
         ({"compressed.topics": 5}, r"compressed\.topics must be topics between commas, but is 5"),
         ({"zk.connect": "h:1", "broker.list": "0:h:1"}, r"zk\.connect \(zookeeper\) and broker\.list .* exclude"),
+        ({"verify": True, "event.handler": f"{HERE}:Sending"}, "verify and event.handler exclude each other"),
         ({"callback.handler.props": "a"}, r"callback\.handler\.props must be name=value,name=value, but has 'a'"),
         (
             {"serializer.class": "com.example.AvroEncoder"},

@@ -371,6 +371,20 @@ def test_a_set_that_the_broker_dropped_goes_on_without_what_is_too_large(tmp_pat
         assert sorted(p for p in stored(broker) if len(p) < 3) == sorted(payloads[:7] + payloads[8:])
 
 
+def test_a_column_with_what_is_too_large_says_so_once(tmp_path):
+    told = Told()
+    column = [b"%d" % i for i in range(6)] + [b"x" * 1001]
+    offsets = numpy.cumsum([0, *map(len, column)])
+    with Broker(tmp_path, properties={"log.flush.interval": 1, "max.message.size": 1000}) as broker:
+        with producer(broker.port, told) as sending, SyncProducer("127.0.0.1", broker.port) as other:
+            sending.send_batch("t", b"".join(column), offsets=offsets, partition=PLACE)
+            while sending.flush(0.05):
+                other.send("t", 0, [b"something that is flushed later"])
+        [delivery] = told.deliveries
+        assert (delivery.state, delivery.count, type(delivery.error)) == (State.FAILED, 7, MessageTooLargeError)
+        assert sorted(p for p in stored(broker) if len(p) == 1) == column[:6]
+
+
 def test_without_retries_it_fails_at_once(tmp_path):
     told = Told()
     with Broker(tmp_path, properties={"log.flush.interval": 1, "max.message.size": 1000}) as broker:
