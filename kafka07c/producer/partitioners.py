@@ -85,7 +85,7 @@ def _units(text: str) -> int:
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-@lru_cache(maxsize=4096)  # keys come again, and a look-up takes a tenth of the time
+@lru_cache(maxsize=4096)  # keys come again, and looking one up takes less time than hashing it
 def _absolute_hash(text: str) -> int:
     """The absolute value of Java's string hash, which has 32 bits."""
     value = 0
