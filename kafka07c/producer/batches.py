@@ -388,7 +388,6 @@ class BatchQueue:
     def _make_room(self, count: int, size: int, timeout: float | None) -> None:
         """Wait until there is room; what is alone always has it. The lock is held, and let go while waiting."""
         deadline = None if timeout is None else monotonic() + timeout
-        hurried = False
         while True:
             if self._closed:
                 raise ProducerClosedError("the producer is closed")
@@ -397,11 +396,9 @@ class BatchQueue:
             left = None if deadline is None else deadline - monotonic()
             if left is not None and left <= 0:
                 raise QueueFullError(self._full(timeout))
-            if not hurried:
-                hurried = True
-                self._begin_era()
-            self._waiting += 1
+            self._waiting += 1  # from here on everything is due
             try:
+                self._wake_all()
                 self._room.wait(left)
             finally:
                 self._waiting -= 1
@@ -450,7 +447,7 @@ class BatchQueue:
         return False
 
     def _due(self, batch: Batch) -> float:
-        return 0.0 if batch.sealed or batch.era < self._era else batch.since + self._linger
+        return 0.0 if batch.sealed or self._waiting or batch.era < self._era else batch.since + self._linger
 
     # Taking
 
@@ -552,6 +549,9 @@ class BatchQueue:
             del self._untold[self._era]
         self._era += 1
         self._untold[self._era] = 0
+        self._wake_all()
+
+    def _wake_all(self) -> None:
         for backlog in self._backlogs.values():
             if backlog.lanes and backlog.wakes_at > 0.0:
                 backlog.wakes_at = _AWAKE

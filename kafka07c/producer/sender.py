@@ -10,7 +10,7 @@ What a sender does, over and over::
 0.7 never answers a produce request. But it handles the requests of one connection in order, so the answer to any other
 request behind it, an OFFSETS here, says that it has been read and carried out: that is the barrier. What no barrier's
 answer covers yet is the *window*. When the connection ends, the window's fate is unknown, and it is written again: one
-set at a time, each with a barrier of its own. So one set that makes the broker hang up (a partition that it does not
+set at a time, each with a barrier of its own, on a connection that has answered something before. So one set that makes the broker hang up (a partition that it does not
 have, say) is found, and fails alone; and what the broker had carried out already is there twice.
 
 Order within a partition is kept: what is written again goes before all that has not been written.
@@ -49,8 +49,9 @@ from kafka07c.protocol import LATEST, MultiProduceRequest, OffsetsRequest, Produ
 
 __all__ = ["Host", "SendSettings", "Sender", "closed_error"]
 
-#: bytes of payload in one request, unless one batch has more
-_REQUEST_BYTES = 4 * 1024 * 1024
+#: bytes of payload in one request, unless one batch has more; what is built for it should still be in the cache when the
+#: kernel copies it
+_REQUEST_BYTES = 1024 * 1024
 
 #: bytes of a frame that answers an OFFSETS request for one offset, and a bit more (0.7.2 takes no notice of 0)
 _ANSWER_BYTES = 64
@@ -138,6 +139,7 @@ class Sender:
         self._window: deque[_Written] = deque()
         self._window_bytes = 0
         self._heard = 0.0  # when the last answer came
+        self._has_answered = False  # whether any came on this connection
         self._careful: deque[Batch] = deque()  # to be written again, or whose lane is suspect: one at a time
         self._suspects: set[tuple[str, int]] = set()  # lanes of which a set made the broker hang up
         self._pause = 0.0
@@ -279,6 +281,7 @@ class Sender:
 
     def _start_answered(self, topic: str, number: int, code: int, offsets: list[int]) -> None:
         self._heard = monotonic()
+        self._has_answered = True
         if code or not offsets:
             reason = f"broker {self.broker} does not say where the log ends"
             raise error_for_code(code or -1, reason, topic=topic, broker=self.broker, partition=number)
@@ -290,8 +293,11 @@ class Sender:
         written = self._window.popleft()
         self._window_bytes -= written.size
         self._heard = monotonic()
+        self._has_answered = True
         self._pause = 0.0
         self._told_of = ""
+        if not written.batches:
+            return
         self._produce_time.observe(self._heard - written.since)
         if written.alone:
             self._suspects.difference_update((batch.topic, batch.number) for batch in written.batches)
@@ -385,6 +391,9 @@ class Sender:
     # --- writing
 
     def _write_next(self) -> None:
+        if self._careful and not self._has_answered:
+            self._probe(self._careful[0].topic)
+            return
         if self._careful:
             self._write([self._careful.popleft()], alone=True)
             return
@@ -395,6 +404,16 @@ class Sender:
             batches = [batch for batch in batches if (batch.topic, batch.number) not in self._suspects]
         if batches:
             self._write(batches, alone=False)
+
+    def _probe(self, topic: str) -> None:
+        """Ask the broker anything. What stands before a broker that is down, a proxy say, may take connections and reset
+        them: a set is to blame for a hang-up only where there was an answer before it."""
+        written = _Written([], alone=False, size=0)
+        self._window.append(written)
+        self._hear_before_writing()
+        written.sent = True
+        self._connected().send([OffsetsRequest(topic, 0, LATEST, 1).encode()])
+        written.since = monotonic()
 
     def _write(self, batches: list[Batch], *, alone: bool) -> None:
         parts = [part for batch in batches if not batch.final for part in self._stored(batch)]
@@ -566,6 +585,7 @@ class Sender:
 
     def _hang_up(self) -> None:
         connection, self._connection = self._connection, None
+        self._has_answered = False
         if connection is not None:
             connection.close()
 
