@@ -96,7 +96,12 @@ class Producer:
       waited ``delivery.timeout.ms``; then that fails. When ZooKeeper says that the broker is gone, what it was to get
       goes to other partitions, unless ``partition=`` said otherwise.
     - Order within a partition is that of the calls (of one thread), repeats aside.
-    - ``verify=True`` reads everything back; see ``verify`` in :class:`ProducerConfig`.
+    - ``verify=True`` reads back what was written from the flushed log, and so waits for the broker's flush (by default
+      after 500 messages or 3 seconds). What is found, byte for byte, is ``verified``, and its offset known. What is
+      surely not there is written again: its connection ended and it is not in what is flushed since, or the flushed
+      end has passed it (a broker drops in silence what is above its own ``max.message.size``; that fails in the end).
+      What is undecided after ``verify.timeout.ms`` is ``unknown``. It needs a known partition: with a static list of
+      brokers, ``partition=``.
 
     All methods may be called from any thread. A producer belongs to the process that made it: in a forked child every
     call raises ProducerClosedError. :meth:`close`, or leaving the ``with`` block, drains it; so does the interpreter's
