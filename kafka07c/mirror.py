@@ -101,9 +101,9 @@ class Mirror:
     ``exclude`` matches; or ``exclude`` alone: all others. ``zookeeper`` or ``brokers``: the source. ``group``: shares
     the partitions with other mirrors of the same group, and keeps the offsets; without one all is read from
     ``offset_reset`` on at each start, and nothing is committed. ``streams``: threads that read, with a group.
-    ``producer``: for the target; the mirror closes neither before nor after. ``rename``: the target's topic for each of
-    the source's, a mapping or a function; the same name where it gives none. ``until_end``: end when all partitions are
-    read to their ends; ``count``: after so many messages. ``options`` are the consumer's.
+    ``producer``: for the target; it stays open. ``rename``: the target's topic for each of the source's, a mapping or a
+    function; the same name where it gives none. ``until_end``: end when all partitions are read to their ends;
+    ``count``: after so many messages. ``options`` are the consumer's.
 
     **At least once.** An offset is committed only after all before it is final in the target: ``written``, or
     ``verified`` with such a producer. When a batch fails, or is unknown, the mirror stops: what was written before it
@@ -164,7 +164,7 @@ class Mirror:
         )
         access = zookeeper if isinstance(zookeeper, Access) else self._consumer.config.zookeeper
         self._source = Cluster(brokers=brokers) if brokers is not None else Cluster(access)
-        self._places = _Places(producer, self._source, self._filter, _function(rename), partitioner)
+        self._places = _Places(_cluster_of(producer), self._source, self._filter, _function(rename), partitioner)
         self._lock = threading.Lock()
         self._settled = threading.Condition(self._lock)
         self._committing = threading.Lock()
@@ -436,21 +436,25 @@ def _after(batch: MessageSet, count: int) -> Position:
     return Position(last.next_offset, last.index + 1 if last.next_offset == last.offset else 0)
 
 
+def _cluster_of(producer: Producer) -> Cluster:
+    brokers = producer.config.brokers
+    return Cluster(brokers=brokers) if brokers is not None else Cluster(producer.zookeeper)
+
+
 class _Places:
     """Which target partition each source partition goes to."""
 
     def __init__(
         self,
-        producer: Producer,
+        cluster: Cluster,
         source: Cluster,
         wanted: Whitelist | Blacklist,
         rename: Callable[[str], str | None],
         partitioner: Callable[[str, int], int],
     ):
-        config = producer.config
         self.chosen: dict[TopicPartition, TopicPartition] = {}
         self._source = source
-        self._cluster = Cluster(brokers=config.brokers) if config.brokers else Cluster(producer.zookeeper)
+        self._cluster = cluster
         self._wanted = wanted
         self._rename = rename
         self._partitioner = partitioner

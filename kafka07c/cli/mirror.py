@@ -19,6 +19,7 @@ from kafka07c.cli.producing import (
     add_codec,
     add_properties,
     checked_target,
+    open_producer,
     positive,
     properties_of,
     seconds,
@@ -58,6 +59,8 @@ def add_parser(commands: Commands) -> None:
         "until Ctrl-C or SIGTERM unless -e or -c ends it; what it has read is then written and committed first. When\n"
         "a batch cannot be written it stops, and commits nothing behind it (exit code 5).",
         example=_EXAMPLE,
+        fields="line: line (interval, or total), messages, bytes, seconds, on_their_way (messages), lag (bytes; null: not "
+        "known), and in the total partitions (source and target)",
     )
     source = parser.add_argument_group("source, one of")
     source.add_argument(
@@ -130,7 +133,8 @@ def run(args: argparse.Namespace) -> int:
     )
     with ExitStack() as stack:
         metrics = stack.enter_context(serving_metrics(args))
-        producer = _producer(args, metrics)
+        target = checked_target(args.to_zookeeper, args.to_brokers, args.to_zk_access)
+        producer = open_producer(args, target, metrics=metrics)
         stack.callback(producer.close, 0)  # by then all is done, or given up
         mirror = _mirror(args, producer, metrics)
         stop = stack.enter_context(StopSignal(mirror.stop))
@@ -161,19 +165,6 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError("--streams goes with -g")
     if (args.to_zookeeper is None) == (args.to_brokers is None):
         raise UsageError("give one of --to-zookeeper and --to-brokers")
-
-
-def _producer(args: argparse.Namespace, metrics: Metrics | None) -> Producer:
-    from kafka07c.producer import Producer
-
-    target = checked_target(args.to_zookeeper, args.to_brokers, args.to_zk_access)
-    properties = properties_of(args.property, args.config)
-    try:
-        return Producer(
-            properties, mode="async", codec=args.codec, verify=True if args.verify else None, metrics=metrics, **target
-        )
-    except ValueError as error:
-        raise UsageError(str(error)) from None
 
 
 def _mirror(args: argparse.Namespace, producer: Producer, metrics: Metrics | None) -> Mirror:

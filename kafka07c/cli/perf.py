@@ -29,8 +29,10 @@ from kafka07c.cli.producing import (
     add_codec,
     add_properties,
     add_target,
+    check_verify,
     column_of,
     named_partition,
+    open_producer,
     positive,
     properties_of,
     seconds,
@@ -91,6 +93,12 @@ def add_parser(commands: Commands) -> None:
     _add_fetch(actions)
 
 
+_FIELDS = (
+    "line: line (interval, or total), what, topic, messages, bytes, seconds, mb_per_s, messages_per_s, and in the total "
+    "latency_ms (p50, p95, p99, max), "
+)
+
+
 def _no_action(args: argparse.Namespace) -> int:
     raise UsageError("perf needs an action")  # argparse asks for one before
 
@@ -126,6 +134,7 @@ def _add_produce(actions: Commands) -> None:
         "is from the call that sends to that state: written, once the broker has read it from the connection, or\n"
         "with --verify verified.",
         example=_PRODUCE,
+        fields=_FIELDS + "codec, via, written, verified, failed, unknown (messages by their final state)",
     )
     add_target(parser)
     _add_common(parser, "threads that send, with one producer (default: 1)")
@@ -153,19 +162,8 @@ def _sizes(text: str) -> tuple[int, int]:
 
 
 def _produce(args: argparse.Namespace) -> int:
-    from kafka07c.producer import Producer
-
-    options: dict[str, Any] = {**target_of(args)}
-    if args.codec is not None:
-        options["codec"] = args.codec
-    if args.sync:
-        options["mode"] = "sync"
-    if args.verify:
-        options["verify"] = True
-    try:
-        producer = Producer(properties_of(args.property, args.config), **options)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    producer = open_producer(args, target_of(args), "sync" if args.sync else "async")
+    check_verify(producer, args.partition)
     measurement = _Measurement("produce", args)
     try:
         with StopSignal(measurement.stop) as stop:
@@ -301,6 +299,7 @@ def _add_consume(actions: Commands) -> None:
         "share the partitions; with it this is a member of the group, which goes on from what is committed. The\n"
         "latency is the time between one batch and the next.",
         example=_CONSUME,
+        fields=_FIELDS + "via",
     )
     add_target(parser, writes=False)
     _add_common(parser, "threads that read: each a consumer, with -g each a stream (default: 1)")
@@ -451,6 +450,7 @@ def _add_fetch(actions: Commands) -> None:
         "other in each thread, in turns through its share of the partitions. The latency is from a request to its\n"
         "answer, walked and checked.",
         example=_FETCH,
+        fields=_FIELDS + "requests, fetch_size",
     )
     add_target(parser, writes=False)
     _add_common(parser, "threads, each with connections of its own and a share of the partitions (default: 1)")

@@ -29,8 +29,10 @@ from kafka07c.cli.producing import (
     add_codec,
     add_properties,
     add_target,
+    check_verify,
     column_of,
     named_partition,
+    open_producer,
     positive,
     properties_of,
     target_of,
@@ -80,6 +82,8 @@ def add_parser(commands: Commands) -> None:
         "connection counts as written; --verify reads it back. Ctrl-C sends what was read by then, says how much it\n"
         "was, and ends with exit code 130. Exit code 5: a record could not be sent.",
         example=_EXAMPLE,
+        fields="run: topic, messages, bytes, seconds, written, verified, failed, unknown (messages by their final state), "
+        "resent",
     )
     add_target(parser)
     parser.add_argument("-t", "--topic", metavar="TOPIC", required=True)
@@ -123,7 +127,7 @@ def run(args: argparse.Namespace) -> int:
     with ExitStack() as stack:
         metrics = stack.enter_context(serving_metrics(args))
         outcome = stack.enter_context(_outcome(args))
-        producer = _open_producer(args, metrics, outcome)
+        producer = _open_producer(args, metrics)
         stop = stack.enter_context(StopSignal(said="% Sending what was read; once more gives it up"))
         sender = _Sender(producer, args, outcome)
         try:
@@ -159,23 +163,14 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError("a delimiter needs at least one character")
 
 
-def _open_producer(args: argparse.Namespace, metrics: Metrics | None, outcome: _Outcome) -> Producer:
-    from kafka07c.producer import Producer
-
-    target = target_of(args)
-    properties = properties_of(args.property, args.config)
-    # a block at a time: a failure is then told once, by its callback, and not raised as well
-    args.sync |= properties.pop("producer.type", None) == "sync"
-    verify = True if args.verify else None
-    if "brokers" in target and args.partition is None:
-        if args.verify:
-            raise UsageError("--verify with -b needs -p: a broker that picks the partition does not say which")
+def _open_producer(args: argparse.Namespace, metrics: Metrics | None) -> Producer:
+    # Always async, a block at a time where it is to be sync: so a failure is told once, by its callback, and not raised too
+    producer = open_producer(args, target_of(args), metrics=metrics)
+    check_verify(producer, args.partition)
+    if producer.config.brokers is not None and args.partition is None:
         if args.key is not None or args.key_delimiter is not None:
             note("% With -b each broker picks the partition: keys have no effect (as in 0.7)")
-    try:
-        return Producer(properties, mode="async", codec=args.codec, verify=verify, metrics=metrics, **target)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    return producer
 
 
 # --- reading ------------------------------------------------------------------------------------------------------
@@ -288,7 +283,7 @@ class _Sender:
         self._key: bytes | None = None if args.key is None else os.fsencode(args.key)
         self._key_delimiter = None if args.key_delimiter is None else unescape(args.key_delimiter)
         self._tee = unescape(args.delimiter) if args.tee else None
-        self._sync: bool = args.sync
+        self._sync: bool = args.sync or properties_of(args.property, args.config).get("producer.type") == "sync"
 
     def send(self, lines: list[bytes], name: str | None = None) -> None:
         """Send these, up to the count; what cannot be is in the outcome. ``name``: of the file that is the message."""

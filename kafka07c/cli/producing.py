@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 import numpy
 
@@ -17,11 +17,13 @@ from kafka07c.cli.zookeeper_access import add_access, with_access
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from kafka07c.metrics import Metrics
+    from kafka07c.producer import Producer
     from kafka07c.zookeeper import Access
 
 __all__ = [
-    "CODECS", "Target", "add_codec", "add_properties", "add_target", "checked_target", "column_of", "named_partition",
-    "positive", "properties_of", "seconds", "target_of",
+    "CODECS", "Target", "add_codec", "add_properties", "add_target", "check_verify", "checked_target", "column_of",
+    "named_partition", "open_producer", "positive", "properties_of", "seconds", "target_of",
 ]  # fmt: skip
 
 CODECS = ("none", "gzip", "snappy")
@@ -76,6 +78,26 @@ def checked_target(zookeeper: str | None, brokers: str | None, access: str | Non
         return {"brokers": brokers}
     except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+def open_producer(
+    args: argparse.Namespace, target: Target, mode: Literal["async", "sync"] = "async", metrics: Metrics | None = None
+) -> Producer:
+    """A producer with what `add_codec`, `add_properties` and ``--verify`` say; UsageError for what makes no sense."""
+    from kafka07c.producer import Producer
+
+    properties = properties_of(args.property, args.config)
+    verify = True if args.verify else None
+    try:
+        return Producer(properties, mode=mode, codec=args.codec, verify=verify, metrics=metrics, **target)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def check_verify(producer: Producer, partition: object) -> None:
+    """UsageError when what is written could not be read back."""
+    if producer.config.verify and producer.config.brokers is not None and partition is None:
+        raise UsageError("--verify with -b needs -p: a broker that picks the partition does not say which")
 
 
 def add_codec(parser: argparse.ArgumentParser, about: str = "compress each batch: none, gzip or snappy") -> None:
