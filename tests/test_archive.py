@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow.dataset as ds
@@ -10,12 +14,14 @@ from pyspark.errors import StreamingQueryException
 
 import kafka07c.spark
 from kafka07c._build import build_message_set
+from kafka07c.cli import main
 from kafka07c.errors import ManifestError
 from kafka07c.ranges import open_source
 from kafka07c.segments import Log
 from kafka07c.spark.archive import archive
 from kafka07c.spark.ingest import ingest
 from kafka07c.spark.manifest import Output
+from kafka07c.testing import start_process
 
 pytestmark = pytest.mark.spark
 
@@ -123,3 +129,57 @@ def test_one_writer_at_a_time(spark, tmp_path):
     append(tmp_path, 0, 100)
     with Output(tmp_path / "out"), pytest.raises(ManifestError, match="is being written by"):
         archive({"kafka07.logs": f"0:{tmp_path / 'logs'}", "subscribe": "clicks"}, tmp_path / "out", spark=spark)
+
+
+# --- as a command
+
+
+def follow(tmp_path: Path, *options: str) -> subprocess.Popen[str]:
+    command = [
+        sys.executable, "-m", "kafka07c", "ingest", "--logs", f"0:{tmp_path / 'logs'}", "--topic", "clicks",
+        "--out", str(tmp_path / "out"), "--follow", "--interval", "0.5", "--master", "local[2]", *options,
+    ]  # fmt: skip
+    return start_process(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_follow_takes_what_comes_until_ctrl_c(tmp_path):
+    append(tmp_path, 0, 1_000)
+    with follow(tmp_path, "--json") as process:
+        counted = first = 0
+        for line in process.stdout:
+            counted += json.loads(line)["messages"]
+            if counted == 1_000 and not first:
+                first = counted
+                append(tmp_path, 1_000, 500)
+            if counted == 1_500:
+                process.send_signal(signal.SIGINT)
+                break
+        _, said = process.communicate()
+    assert process.returncode == 0, said
+    assert "1,500 messages, 27,000 bytes of log" in said
+    assert values(tmp_path / "out") == list(range(1_500))
+
+
+def test_follow_ends_at_damage_with_its_own_code_and_one_line(tmp_path):
+    append(tmp_path, 0, 100)
+    [segment] = (tmp_path / "logs" / "clicks-0").iterdir()
+    segment.write_bytes(segment.read_bytes()[:900] + b"\0" * 900)
+    with follow(tmp_path) as process:
+        _, said = process.communicate()
+    assert process.returncode == 4, said
+    [line] = [line for line in said.splitlines() if line.startswith("kafka07c ingest:")]
+    assert "topic 'clicks', broker 0, partition 0, offset 900: corrupt entry" in line
+    assert values(tmp_path / "out") == list(range(50))
+
+
+def test_wrong_ways_to_ask_for_folders(tmp_path, capsys):
+    append(tmp_path, 0, 100)
+    base = ["ingest", "--logs", f"0:{tmp_path / 'logs'}", "--topic", "clicks", "--out", str(tmp_path / "out")]
+    for more, said in (
+        (["--partition-by", "date"], "--partition-by date and --date-from go together"),
+        (["--partition-by", "date", "--date-from", "nowhere:at_all"], "No module named 'nowhere'"),
+        (["--partition-by", "date", "--date-from", "json:at_all"], "no attribute 'at_all'"),
+    ):
+        assert main([*base, *more]) == 2
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

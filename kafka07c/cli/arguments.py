@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ZOOKEEPER_VARIABLE", "Commands", "add_command", "add_group", "add_metrics", "add_source", "add_zookeeper",
-    "address", "open_source", "selected_partitions", "serving_metrics", "with_broker_ids", "zookeeper_of",
+    "address", "open_source", "selected_partitions", "serving_metrics", "source_of", "with_broker_ids", "zookeeper_of",
 ]  # fmt: skip
 
 #: what ``add_subparsers`` gives
@@ -95,20 +95,25 @@ def open_source(args: argparse.Namespace) -> Source:
     """The source that the arguments of ``add_source`` name; UsageError if they do not name exactly one."""
     from kafka07c import ranges
 
-    given: dict[str, Any] = {name: getattr(args, name) for name in ("zookeeper", "brokers", "logs")}
+    kind, address = source_of(args)
+    given: Any = with_access(address, args.zk_access) if kind == "zookeeper" else address
+    try:
+        return ranges.open_source(**{kind: given})
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def source_of(args: argparse.Namespace) -> tuple[str, str]:
+    """Which of ``zookeeper``, ``brokers`` and ``logs`` the arguments name, and its value; UsageError if not one."""
+    given: dict[str, str | None] = {name: getattr(args, name) for name in ("zookeeper", "brokers", "logs")}
     given = {name: value for name, value in given.items() if value is not None}
     if not given and (zookeeper := os.environ.get(ZOOKEEPER_VARIABLE)):
         given = {"zookeeper": zookeeper}
     if len(given) != 1:
         raise UsageError(f"give exactly one of --zookeeper, --brokers and --logs (or set {ZOOKEEPER_VARIABLE})")
-    if "zookeeper" in given:
-        given["zookeeper"] = with_access(given["zookeeper"], args.zk_access)
-    if "brokers" in given:
-        given["brokers"] = with_broker_ids(given["brokers"])
-    try:
-        return ranges.open_source(**given)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    [(kind, address)] = given.items()
+    assert address is not None
+    return kind, with_broker_ids(address) if kind == "brokers" else address
 
 
 def with_broker_ids(brokers: str) -> str:

@@ -12,15 +12,15 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from kafka07c.errors import CorruptMessageError
+from kafka07c.errors import CorruptMessageError, KafkaError
 from kafka07c.names import TopicPartition
 from kafka07c.ranges import OnCorrupt, Range, Source
 from kafka07c.spark import ingest, options
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["Kafka07RangesSource", "archive"]
+__all__ = ["BatchReport", "Kafka07RangesSource", "archive", "follow"]
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +61,9 @@ _ARROW_RANGES = pa.schema(
 #: a batch of which something could not be read is tried so often before the query fails, with growing pauses
 _TRIES = 4
 _FIRST_PAUSE = 1.0
+
+#: seconds between two looks at whether to stop
+_LOOK = 0.5
 
 
 class Kafka07RangesSource(DataSource):
@@ -103,6 +106,7 @@ def archive(
     layout: Layout = DEFAULT_LAYOUT,
     checkpoint: str | os.PathLike[str] | None = None,
     query_name: str | None = None,
+    on_batch: Callable[[BatchReport], object] | None = None,
 ) -> StreamingQuery:
     """Starts a query that keeps ``out`` up to date with the topics, and gives it back: it is Spark's own.
 
@@ -112,12 +116,54 @@ def archive(
     (none: one batch after the other). ``on_corrupt``, ``layout``: as for `ingest`. ``checkpoint``: Spark's
     checkpoint, inside ``out`` unless given; only with it do ``maxBytesPerTrigger`` and the like go on where they were.
 
+    ``on_batch`` is called with a BatchReport after each commit.
+
     Each message is in the files exactly once, whatever process is killed when. A batch that cannot be read to its end
     is tried a few times; then what there is is committed and the query fails; started again it goes on from there.
 
     Raises ManifestError (``out`` is locked, or holds something else), SourceChangedError (it was read from another
     source), ValueError (OptionError among them) for wrong arguments. ``out`` stays locked while the query is active.
     """
+    batches = _begin(read, out, spark, on_corrupt, layout, on_batch)
+    return batches.start(trigger, checkpoint, query_name)
+
+
+def follow(
+    read: Mapping[str, str],
+    out: str | os.PathLike[str],
+    *,
+    interval: float,
+    is_stopped: Callable[[], bool],
+    spark: SparkSession | None = None,
+    on_corrupt: OnCorrupt = "stop",
+    layout: Layout = DEFAULT_LAYOUT,
+    on_batch: Callable[[BatchReport], object] | None = None,
+) -> None:
+    """`archive` with a batch each ``interval`` seconds, until ``is_stopped()``.
+
+    What makes the query fail is raised as it is, without Spark's wrapping.
+    """
+    batches = _begin(read, out, spark, on_corrupt, layout, on_batch)
+    query = batches.start({"processingTime": f"{round(interval * 1000)} milliseconds"}, None, None)
+    try:
+        while query.isActive and not is_stopped():
+            time.sleep(_LOOK)
+        failure = query.exception()
+    finally:
+        query.stop()
+        batches.ended.wait()
+    if failure is not None:
+        raise batches.failure or KafkaError(str(failure).split("\n")[0])
+
+
+def _begin(
+    read: Mapping[str, str],
+    out: str | os.PathLike[str],
+    spark: SparkSession | None,
+    on_corrupt: OnCorrupt,
+    layout: Layout,
+    on_batch: Callable[[BatchReport], object] | None,
+) -> _Batches:
     if on_corrupt not in ("stop", "skip"):
         raise ValueError(f"on_corrupt is stop or skip, not {on_corrupt!r}")
     read = {"startingOffsets": "earliest"} | dict(read)
@@ -127,55 +173,110 @@ def archive(
 
         spark = kafka07c.spark.session(app="kafka07c archive")
     spark.dataSource.register(Kafka07RangesSource)
-    output = Output(out)
-    try:
-        batches = _Batches(spark, source, output, on_corrupt, layout)
-        checkpoint = checkpoint or Path(out).absolute() / STATE / "checkpoint"
-        writer = (
-            spark.readStream.format("kafka07-ranges")
-            .options(**read)
-            .load()
-            .writeStream.foreachBatch(batches.take)
-            .option("checkpointLocation", str(checkpoint))
-        )
-        if query_name is not None:
-            writer = writer.queryName(query_name)
-        query = (writer.trigger(**trigger) if trigger else writer).start()
-    except BaseException:
-        output.close()
-        source.close()
-        raise
-    threading.Thread(target=_close_behind, args=(query, output, source), name="kafka07c-archive", daemon=True).start()
-    return query
+    return _Batches(spark, read, source, Output(out), on_corrupt, layout, on_batch)
 
 
-def _close_behind(query: StreamingQuery, output: Output, source: Source) -> None:
-    try:
-        query.awaitTermination()
-    except Exception:
-        pass  # whoever waits for the query is told
-    finally:
-        output.close()
-        source.close()
+@dataclass(frozen=True)
+class BatchReport:
+    """One commit of a stream: ``batch_id`` as Spark counts, what came of each partition, seconds that it took.
+
+    ``lag``: bytes of log that there are behind what is committed now; None where nobody says.
+    """
+
+    batch_id: int
+    partitions: Sequence[PartitionReport]
+    seconds: float
+    lag: int | None
+
+    @property
+    def messages(self) -> int:
+        """Messages committed."""
+        return sum(each.messages for each in self.partitions)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of log read."""
+        return sum(each.bytes for each in self.partitions)
+
+    @property
+    def files(self) -> int:
+        """Files committed."""
+        return sum(len(each.files) for each in self.partitions)
 
 
 class _Batches:
     """Takes one batch after the other into the output."""
 
-    def __init__(self, spark: SparkSession, source: Source, output: Output, on_corrupt: OnCorrupt, layout: Layout):
+    def __init__(
+        self,
+        spark: SparkSession,
+        read: Mapping[str, str],
+        source: Source,
+        output: Output,
+        on_corrupt: OnCorrupt,
+        layout: Layout,
+        on_batch: Callable[[BatchReport], object] | None,
+    ):
         self._spark = spark
+        self._read = read
         self._source = source
         self._output = output
-        self._on_corrupt = on_corrupt
+        self._on_corrupt: OnCorrupt = on_corrupt
         self._layout = layout
+        self._on_batch = on_batch
         self._checked: set[TopicPartition] = set()
+        #: why the last batch was given up
+        self.failure: Exception | None = None
+        #: set once the query has ended, and the output is free again
+        self.ended = threading.Event()
+
+    def start(
+        self, trigger: Mapping[str, Any] | None, checkpoint: str | os.PathLike[str] | None, name: str | None
+    ) -> StreamingQuery:
+        """Start the query; the output is closed when it ends."""
+        try:
+            writer = (
+                self._spark.readStream.format("kafka07-ranges")
+                .options(**self._read)
+                .load()
+                .writeStream.foreachBatch(self.take)
+                .option("checkpointLocation", str(checkpoint or self._output.path.absolute() / STATE / "checkpoint"))
+            )
+            if name is not None:
+                writer = writer.queryName(name)
+            query = (writer.trigger(**trigger) if trigger else writer).start()
+        except BaseException:
+            self._close()
+            raise
+        threading.Thread(target=self._close_behind, args=(query,), name="kafka07c-archive", daemon=True).start()
+        return query
+
+    def _close_behind(self, query: StreamingQuery) -> None:
+        try:
+            query.awaitTermination()
+        except Exception:
+            pass  # whoever waits for the query is told
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        self._output.close()
+        self._source.close()
+        self.ended.set()
 
     def take(self, frame: DataFrame, batch_id: int) -> None:
         """One batch: what ``frame`` names and the manifests do not have yet."""
+        try:
+            self._take(frame, batch_id)
+        except Exception as error:
+            self.failure = error
+            raise
+
+    def _take(self, frame: DataFrame, batch_id: int) -> None:
         wanted = [Range(row.topic, row.broker, row.partition, row.start, row.end) for row in frame.collect()]
         pause = _FIRST_PAUSE
         for tries_left in reversed(range(_TRIES)):
-            failures = self._try(wanted)
+            failures = self._try(wanted, batch_id)
             corrupt = next((failure for failure in failures if isinstance(failure, CorruptMessageError)), None)
             if corrupt is not None or (failures and not tries_left):
                 raise corrupt or failures[0]
@@ -185,8 +286,9 @@ class _Batches:
             time.sleep(pause)
             pause *= 2
 
-    def _try(self, wanted: list[Range]) -> list[Exception]:
+    def _try(self, wanted: list[Range], batch_id: int) -> list[Exception]:
         """Reads what is not there yet, and commits what of it fits; why the rest does not."""
+        began = time.monotonic()
         plans = [plan for each in wanted if (plan := self._plan(each)) is not None]
         ranges = [range for plan in plans for range in plan.ranges]
         stage = self._output.stage()
@@ -201,9 +303,18 @@ class _Batches:
         if new:
             runs = [report.to_run() for report in new]
             self._output.commit(stage, self._source.name, self._on_corrupt, runs)
+            if self._on_batch is not None:
+                self._on_batch(BatchReport(batch_id, new, time.monotonic() - began, self._lag(wanted)))
         else:
             self._output.discard(stage)
         return [plan.report.failure for plan in plans if plan.report.failure is not None]
+
+    def _lag(self, wanted: list[Range]) -> int | None:
+        try:
+            ends = self._source.ends([each.tp for each in wanted])
+        except KafkaError:
+            return None
+        return sum(max(0, end - self._output.positions[tp].end) for tp, end in ends.items())
 
     def _plan(self, wanted: Range) -> ingest.Plan | None:
         position = self._output.positions.get(wanted.tp)
