@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
+from faults.proxy import Proxy
 from scripted_server import PATIENCE
 from test_producer import (
     HERE,
@@ -145,6 +146,20 @@ def test_a_set_that_the_broker_does_not_take_fails_alone(broker):
     error = dead.deliveries[0].error
     assert isinstance(error, BrokerConnectionError) and "'t', partition 7" in str(error)
     assert "4 times with nothing else on the connection" in str(error)
+
+
+def test_nobody_is_to_blame_while_a_proxy_takes_connections_for_a_broker_that_is_down(broker):
+    told = Told()
+    (nowhere,) = free_ports(1)
+    with Proxy("127.0.0.1", nowhere) as proxy:
+        with Producer(brokers=f"0:127.0.0.1:{proxy.port}", retries=1, on_delivery=told) as producer:
+            producer.send_many("t", numbers(20), partition=HERE)
+            until(lambda: proxy.connections > 5)
+            assert told.deliveries == []
+            proxy.target = (broker.host, broker.port)
+            assert producer.flush(PATIENCE) == 0
+    assert {delivery.state for delivery in told.deliveries} == {State.WRITTEN}
+    assert read_back(broker, "t") == numbers(20)
 
 
 def test_a_sync_producer_raises_what_could_not_be_written():

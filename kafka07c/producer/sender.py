@@ -10,8 +10,9 @@ What a sender does, over and over::
 0.7 never answers a produce request. But it handles the requests of one connection in order, so the answer to any other
 request behind it, an OFFSETS here, says that it has been read and carried out: that is the barrier. What no barrier's
 answer covers yet is the *window*. When the connection ends, the window's fate is unknown, and it is written again: one
-set at a time, each with a barrier of its own, on a connection that has answered something before. So one set that makes the broker hang up (a partition that it does not
-have, say) is found, and fails alone; and what the broker had carried out already is there twice.
+set at a time, each with a barrier of its own, on a connection that has answered something before. So one set that
+makes the broker hang up (a partition that it does not have, say) is found, and fails alone; and what the broker had
+carried out already is there twice.
 
 Order within a partition is kept: what is written again goes before all that has not been written.
 """
@@ -406,8 +407,8 @@ class Sender:
             self._write(batches, alone=False)
 
     def _probe(self, topic: str) -> None:
-        """Ask the broker anything. What stands before a broker that is down, a proxy say, may take connections and reset
-        them: a set is to blame for a hang-up only where there was an answer before it."""
+        """Ask the broker anything. What stands before one that is down, a proxy say, may take connections and reset them:
+        a set is to blame for a hang-up only where there was an answer before it."""
         written = _Written([], alone=False, size=0)
         self._window.append(written)
         self._hear_before_writing()
