@@ -7,7 +7,7 @@ SOURCES := setup.py src_pyx/preflight.py $(wildcard src_pyx/kafka07c/*.p[yx]? sr
 EXTENSIONS := $(patsubst src_pyx/kafka07c/%.pyx,kafka07c.%,$(wildcard src_pyx/kafka07c/*.pyx))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test types interop soak soak-producer bench dist setup install clean
+.PHONY: help demo test types interop soak soak-producer fuzz sanitize bench dist setup install clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -31,6 +31,12 @@ soak: setup ## consumer groups under faults for 15 minutes: make soak SEED=7 MIN
 
 soak-producer: setup ## a producer under faults for 15 minutes: make soak-producer SEED=7 MINUTES=30, or FAULTS=1000
 	@PYTHONPATH=tests $(RUN) -m producing.soak $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(FAULTS),--faults $(FAULTS))
+
+fuzz: setup ## the C kernels on random cases between guard pages: make fuzz SEED=7 CASES=100000000
+	@PYTHONPATH=tests $(RUN) -m fuzz.run $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES))
+
+sanitize: setup ## the extensions built with ASan and UBSan in a folder of their own, and tests run on them
+	@$(RUN) src_pyx/sanitize.py
 
 bench: setup ## ratios of the codec to memcpy, in one run; JSON=1 gives an object a row
 	@$(RUN) -m bench.ratios $(if $(JSON),--json)
