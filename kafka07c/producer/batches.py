@@ -178,15 +178,18 @@ class Batch:
         self.count += 1
         self.size += len(value)
 
-    def extend(self, values: Sequence[bytes], size: int, keys: Sequence[Any] | None, callback: OnDelivery | None) -> None:
-        """``size`` bytes of records more, all with one callback."""
+    def extend(self, values: list[bytes], size: int, keys: Sequence[Any] | None, callback: OnDelivery | None) -> None:
+        """``size`` bytes of records more, all with one callback. The list becomes ours."""
         if keys is not None:
             self._keys().extend(keys)
         elif self.keys is not None:
             self.keys.extend([None] * len(values))
         if not self.callbacks or self.callbacks[-1][1] is not callback:
             self.callbacks.append((self.count, callback))
-        self.values.extend(values)
+        if self.values:
+            self.values.extend(values)
+        else:
+            self.values = values
         self.count += len(values)
         self.size += size
 
@@ -338,12 +341,12 @@ class BatchQueue:
         broker: int,
         number: int,
         explicit: bool,
-        values: Sequence[bytes],
+        values: list[bytes],
         size: int,
         keys: Sequence[Any] | None,
         callback: OnDelivery | None,
     ) -> None:
-        """Records of one partition, ``size`` bytes in all, that fit one batch; all or none of them is taken."""
+        """Records of one partition, ``size`` bytes in all, that fit one batch; all or none is taken, with the list."""
         count = len(values)
         with self._lock:
             self._take_room(count, size)

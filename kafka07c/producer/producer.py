@@ -45,6 +45,8 @@ _REQUEST_HEAD_BYTES = 64 * 1024
 #: seconds until brokers are looked for again when there are none: at first; it doubles
 _LOOK_PAUSE = 0.1
 
+_BYTES = {bytes}
+
 T = TypeVar("T")
 
 
@@ -457,19 +459,20 @@ class Producer:
     def _payload(self, value: Any) -> bytes:
         if self._encoder is not None:
             value = self._encoder(value)
+        return self._bytes(value)
+
+    def _bytes(self, value: Any) -> bytes:
         if isinstance(value, bytes):
             return value
         if isinstance(value, (bytearray, memoryview)):
             return bytes(value)
         raise TypeError(f"a value is bytes, not {type(value).__name__}: encode it, or give the producer an encoder=")
 
-    def _payloads(self, values: Iterable[Any]) -> list[bytes]:
+    def _payloads(self, values: Iterable[Any]) -> list[Any]:
+        """A list of our own; whether they are bytes is looked at when they are cut."""
         if isinstance(values, (bytes, bytearray, memoryview, str)):
             raise TypeError(f"values is one {type(values).__name__}: pass a list, or call send()")
-        payloads = list(values)
-        if self._encoder is not None or not {bytes}.issuperset(map(type, payloads)):
-            payloads = list(map(self._payload, payloads))
-        return payloads
+        return list(values) if self._encoder is None else list(map(self._payload, values))
 
     def _key_list(self, keys: Any, count: int) -> list[Any] | None:
         if keys is None:
@@ -507,21 +510,25 @@ class Producer:
 
     # How it is cut
 
-    def _cuts(self, topic: str, payloads: Sequence[bytes], limit: int) -> list[tuple[int, int, int]]:
+    def _cuts(self, topic: str, payloads: list[Any], limit: int) -> list[tuple[int, int, int]]:
         """(low, high, bytes) of pieces that fit a batch. MessageTooLargeError for a payload above ``limit``.
 
-        Sizes are summed up a piece at a time: nothing is looked at twice, as long as they do not differ much.
+        What is bytes-like and not bytes is made bytes, in the list. All of this goes a piece at a time, for a long list
+        is in no cache: nothing is looked at twice, as long as sizes do not differ much.
         """
         cuts = []
         low, count = 0, len(payloads)
         step = min(self.config.batch_messages, self.config.queue_messages)
         while low < count:
             high = min(low + step, count)
-            size = sum(map(len, payloads[low:high]))
+            piece = payloads[low:high]
+            if not _BYTES.issuperset(map(type, piece)):
+                payloads[low:high] = piece = list(map(self._bytes, piece))
+            size = sum(map(len, piece))
             if size > self.config.batch_bytes and high - low > 1:
                 step = max(1, min((high - low) // 2, (high - low) * self.config.batch_bytes // size * 15 // 16))
                 continue
-            if size > limit and (largest := max(map(len, payloads[low:high]))) > limit:
+            if size > limit and (largest := max(map(len, piece))) > limit:
                 raise self._too_large(topic, largest, "a message")
             cuts.append((low, high, size))
             low = high
@@ -555,7 +562,7 @@ class Producer:
     def _batches(
         self,
         topic: str,
-        shares: Iterable[tuple[tuple[int, int], Sequence[int], Sequence[bytes], list[tuple[int, int, int]]]],
+        shares: Iterable[tuple[tuple[int, int], Sequence[int], list[bytes], list[tuple[int, int, int]]]],
         keys: list[Any] | None,
         explicit: bool,
         callback: OnDelivery | None,
