@@ -470,6 +470,26 @@ def test_killed_in_the_middle(source, target):
     assert source.committed("m", "clicks") == source.ends("clicks")
 
 
+def test_verify_commits_what_was_read_back(source, target):
+    source.fill("clicks", 0, 50, "gzip")
+    code, said, err = run(source, target, "-g", "m", "-e", "clicks", "--verify", "-z", "snappy")
+    assert (code, said[-1]["messages"]) == (0, 200), err
+    check(target.payloads("clicks"), NAMES, 50)
+    assert source.committed("m", "clicks") == source.ends("clicks")
+
+
+def test_what_cannot_be_verified_is_not_committed(source, target):
+    source.fill("clicks", 0, 5)
+    port = target.broker.port
+    target.broker.stop()
+    target.broker = Broker(target.folder, target.id, port, target.partitions, target.zookeeper, properties={
+        "log.flush.interval": 10**6, "log.default.flush.scheduler.interval.ms": 3_600_000}).start()  # fmt: skip
+    code, said, err = run(source, target, "-g", "m", "-e", "clicks", "--verify", "-X", "verify.timeout.ms=500", "-q")
+    assert code == 5 and said[-1]["messages"] == 0
+    assert "may or may not have been written to clicks 7-" in err and err.count("\n") == 1
+    assert set(source.committed("m", "clicks").values()) == {0}
+
+
 def test_a_failure_is_told_in_one_line(source, target):
     source.fill("clicks", 0, 5)
     code, said, err = run(source, target, "-g", "m", "-e", "clicks", "-X", "max.message.size=3", "-q")

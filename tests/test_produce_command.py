@@ -223,6 +223,27 @@ def test_keys_with_a_list_of_brokers_have_no_effect_and_it_says_so(broker):
     assert payloads(broker, partition=0) + payloads(broker) == [b"value"]
 
 
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_verify_reads_back(broker, codec):
+    lines = [b"line %05d" % number for number in range(20_000)]
+    code, out, err = run(broker, *TO, "--verify", "--json", "-z", codec, given=b"\n".join(lines))
+    assert code == 0 and "20000 verified" in err
+    summary = json.loads(out)
+    assert (summary["verified"], summary["written"], summary["unknown"]) == (20_000, 0, 0)
+    assert payloads(broker) == lines
+
+
+def test_what_cannot_be_verified_in_time_is_unknown(tmp_path):
+    """A broker that does not flush: what it has is not to be seen, and may or may not last."""
+    properties = {"log.flush.interval": 10**6, "log.default.flush.scheduler.interval.ms": 3_600_000}
+    with Broker(tmp_path / "logs", 0, partitions=2, properties=properties) as broker:
+        code, out, err = run(broker, *TO, "--verify", "--json", "-X", "verify.timeout.ms=500",
+                             "--dead-letter", tmp_path / "letter", given=b"1\n2\n")  # fmt: skip
+        summary = json.loads(out)
+        assert (code, summary["unknown"], summary["verified"]) == (5, 2, 0)
+        assert "'1' (1 bytes): unknown: " in err and (tmp_path / "letter").read_bytes() == b"1\n2\n"
+
+
 # --- what cannot be sent ------------------------------------------------------------------------------------------
 
 
