@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -96,15 +98,13 @@ def _say(text: str) -> None:
 
 
 def _new_folder(parent: Path) -> Path:
-    """The first of run-1, run-2, … that is not there yet."""
-    for number in itertools.count(1):
-        folder = parent / f"run-{number}"
-        try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        return folder
-    raise AssertionError
+    """``run-N``, the next after those that are there, which are removed: a run takes a few hundred megabytes."""
+    before = {int(path.name[4:]): path for path in parent.glob("run-*") if re.fullmatch("run-[1-9][0-9]{0,8}", path.name)}
+    folder = parent / f"run-{max(before, default=0) + 1}"
+    folder.mkdir(parents=True)
+    for path in before.values():
+        shutil.rmtree(path, ignore_errors=True)
+    return folder
 
 
 @contextmanager

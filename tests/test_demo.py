@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from kafka07c.names import TopicPartition
-from kafka07c.demo import Tally, differences, python_events
+from kafka07c.demo import Tally, _new_folder, differences, python_events
 
 A, B = TopicPartition("events", 0, 0), TopicPartition("events", 1, 0)
 
@@ -54,6 +54,14 @@ def test_events_are_numbered_lines_of_the_library():
     events = [json.loads(event) for event in itertools.islice(python_events(), 1000)]
     assert [event["seq"] for event in events] == list(range(1000))
     assert events[0]["file"].endswith(".py") and events[0]["line"] == 1
+
+
+def test_only_the_last_run_is_kept(tmp_path):
+    for name in ("run-7", "run-12", "run-07", "run-x", "else"):
+        (tmp_path / name / "parquet").mkdir(parents=True)
+    assert _new_folder(tmp_path) == tmp_path / "run-13"
+    assert {path.name for path in tmp_path.iterdir()} == {"run-13", "run-07", "run-x", "else"}
+    assert _new_folder(tmp_path / "new") == tmp_path / "new" / "run-1"
 
 
 @pytest.mark.spark
