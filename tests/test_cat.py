@@ -230,7 +230,7 @@ def test_no_source_and_two_sources(run, monkeypatch, tmp_path):
 
 def test_the_environment_variable_names_a_zookeeper(monkeypatch):
     monkeypatch.setenv("KAFKA07C_ZOOKEEPER", "zk:2181/chroot")
-    given = argparse.Namespace(zookeeper=None, brokers=None, logs=None)
+    given = argparse.Namespace(zookeeper=None, brokers=None, logs=None, zk_access=None)
     assert open_source(given).name == "zookeeper:zk:2181/chroot"
     given.brokers = "0:h:1"
     assert open_source(given).name == "brokers:0:h:1"
