@@ -226,7 +226,7 @@ class Wakeup:
             self._outer.send(b"\0")
 
     def wait(self, connection: Connection | None, timeout: float | None) -> None:
-        """Wait until it is set, the connection (if open) has input, or ``timeout`` seconds are over (None: no limit)."""
+        """Wait until it is set, the connection (if open) has input, or ``timeout`` seconds (or None) are over."""
         sockets = [self._inner]
         if connection is not None and connection._socket is not None:
             sockets.append(connection._socket)

@@ -68,7 +68,7 @@ class Column:
             self._open -= outcome.batch.count
             if self._open:
                 return None
-            # a batch knows its column: what is not let go of here would wait, payloads and all, for the garbage collector
+            # a batch knows its column: what is kept here would wait for the garbage collector, payloads and all
             outcomes, self._outcomes = self._outcomes, []
         return self.summary(outcomes)
 

@@ -65,8 +65,8 @@ class Producer:
             producer.send("clicks", b"...", key="user-7")
             producer.send_many("clicks", list_of_bytes)
 
-    ``zookeeper`` (``"host:port,…/chroot"``, or an :class:`~kafka07c.zookeeper.Access`): where the brokers are found; the
-    producer follows them as they come, go and move. ``brokers`` (``"0:host:port,…"``): a static list in its place; as
+    ``zookeeper`` (``"host:port,…/chroot"``, or an :class:`~kafka07c.zookeeper.Access`): where the brokers are found;
+    the producer follows them as they come, go and move. ``brokers`` (``"0:host:port,…"``): a static list in its place; as
     in 0.7 each call goes to one of them at random, which picks the partition itself, and keys do not matter then.
 
     ``mode``: with ``"async"`` (the default) calls put records into a queue and return; it sends them in batches. When
@@ -84,8 +84,8 @@ class Producer:
     **What became of a record** is told to ``on_delivery`` (the call's own, or else the producer's), exactly once, with
     a :class:`Delivery`. What failed, or is unknown, is told to ``dead_letter`` too. Both are called from one thread of
     the producer's; they may send, and may take their time without holding sending up (but what waits for them is not
-    bounded). 0.7 acknowledges nothing, so a record is ``written`` at best: the broker has read it and gone on to the next
-    request. In detail:
+    bounded). 0.7 acknowledges nothing, so a record is ``written`` at best: the broker has read it and gone on to the
+    next request. In detail:
 
     - Names and sizes are checked before anything is sent: what a broker would drop in silence is refused here.
     - Behind each write goes a question that the broker answers. What no answer covers yet is written again, in order,
@@ -259,7 +259,8 @@ class Producer:
         """
         self._check_open()
         if self._staging is not None:
-            self._stage_many(self._staging, topic, values, keys, partition, self._on_delivery if on_delivery is None else on_delivery)
+            callback = self._on_delivery if on_delivery is None else on_delivery
+            self._stage_many(self._staging, topic, values, keys, partition, callback)
             return None
         payloads = self._payloads(values)
         key_list = self._key_list(keys, len(payloads))

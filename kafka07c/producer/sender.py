@@ -50,8 +50,8 @@ from kafka07c.protocol import LATEST, MultiProduceRequest, OffsetsRequest, Produ
 
 __all__ = ["Host", "SendSettings", "Sender", "closed_error"]
 
-#: bytes of payload in one request, unless one batch has more; what is built for it should still be in the cache when the
-#: kernel copies it
+#: bytes of payload in one request, unless one batch has more: what is built for it should still be in the cache when
+#: the kernel copies it
 _REQUEST_BYTES = 1024 * 1024
 
 #: bytes of a frame that answers an OFFSETS request for one offset, and a bit more (0.7.2 takes no notice of 0)
@@ -407,8 +407,8 @@ class Sender:
             self._write(batches, alone=False)
 
     def _probe(self, topic: str) -> None:
-        """Ask the broker anything. What stands before one that is down, a proxy say, may take connections and reset them:
-        a set is to blame for a hang-up only where there was an answer before it."""
+        """Ask the broker anything. What stands before one that is down, a proxy say, may take connections and reset
+        them: a set is to blame for a hang-up only where there was an answer before it."""
         written = _Written([], alone=False, size=0)
         self._window.append(written)
         self._hear_before_writing()

@@ -68,7 +68,8 @@ class Stage:
         self._hurried = 0  # flushes that wait
         self._closing = False
         self._stopping = False
-        self._kept: dict[int, deque[_Staged]] = {}  # what a handler was given, by its object; it may come more than once
+        # what a handler was given and has not given on, by the record's identity; the same may be given twice
+        self._kept: dict[int, deque[_Staged]] = {}
         self._thread: threading.Thread | None = None
         if config.callback_handler is not None:
             config.callback_handler.init(config.callback_handler_properties or {})
