@@ -687,3 +687,53 @@ def test_batches_of_a_broker_that_is_gone_move_but_for_those_that_nobody_takes(s
     assert verifier.is_searching
     silent.start()
     assert told.get(timeout=30) == (batches[1:], False)
+
+
+def only_expected(verifier, payloads, start=0):
+    """Expect what never arrives; the batch."""
+    batch = Batch("t", 0, 0, True)
+    batch.extend(payloads, sum(map(len, payloads)), None, None)
+    batch.since = monotonic()
+    if verifier.expect(batch, build_message_set(payloads)):
+        verifier.started("t", 0, start)
+    return batch
+
+
+def test_what_could_be_the_beginning_of_one_is_another_when_the_log_ends(silent, verifying):
+    verifier, told = verifying
+    only_expected(verifier, [b"a", b"b"])
+    shorter = only_expected(verifier, [b"a"])
+    write(silent, [b"a"])
+    silent.flush()
+    outcome = told.get(timeout=30)
+    assert (outcome.batch, outcome.state, outcome.offset) == (shorter, State.VERIFIED, 0)
+
+
+def test_what_may_have_been_deleted_unread_is_never_called_lost(tmp_path, silent, verifying):
+    verifier, told = verifying
+    verifier._settings.verify_timeout = 2.0
+    write(silent, [b"x" * 90])
+    silent.stop()
+    [segment] = (tmp_path / "log" / "t-0").iterdir()
+    segment.rename(segment.with_name("00000000000000001000.kafka"))
+    silent.start()
+    batch = only_expected(verifier, [b"a"], start=500)
+    verifier.confirmed([batch])
+    while told.empty():
+        write(silent, [b"others"])
+        silent.flush()  # the end passes it again and again
+        threading.Event().wait(0.05)
+    outcome = told.get()
+    assert (outcome.batch, outcome.state) == (batch, State.UNKNOWN)
+
+
+def test_while_a_broker_is_away_what_it_had_stays_open_as_long_as_a_delivery_may_take(silent, verifying):
+    verifier, told = verifying
+    verifier._settings.verify_timeout = 0.5
+    silent.stop()
+    batch = only_expected(verifier, [b"a"])
+    verifier.confirmed([batch])
+    verifier.connection_ended()
+    threading.Event().wait(1.0)
+    silent.start()
+    assert told.get(timeout=30) == ([batch], False), "lost, and so written again, rather than unknown"
