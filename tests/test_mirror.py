@@ -341,6 +341,52 @@ def test_an_offset_that_an_operator_sets_is_followed_and_not_overwritten(source,
     assert [*streams_of(target.payloads("clicks"))["0-2"].values()] == [[*range(10), *range(10)]]
 
 
+class LateToTell(Producer):
+    """Tells what became of a batch when it is let: a target that is slow at just the wrong time."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.late: list = []
+
+    def send_batch(self, *arguments, on_delivery, **options):
+        return super().send_batch(
+            *arguments, on_delivery=lambda delivery: self.late.append((on_delivery, delivery)), **options
+        )
+
+    def tell(self, count: int) -> None:
+        """What became of the first so many batches that are not told about."""
+        for on_delivery, delivery in self.late[:count]:
+            on_delivery(delivery)
+        del self.late[:count]
+
+
+def test_what_was_on_its_way_does_not_undo_an_operators_offset(source, target):
+    source.fill("clicks", 0, 10)
+    entry = 10 + len(b"0-0 0")
+    for name in NAMES:
+        source.client.create(f"/consumers/m/offsets/clicks/{name}", b"%d" % (5 * entry), makepath=True)
+    producer = LateToTell(zookeeper=target.zookeeper)
+    mirror = Mirror(
+        ["clicks"], producer=producer, zookeeper=source.zookeeper, group="m", commit_interval=0.05,
+        autocommit_interval_ms=50,
+    )  # fmt: skip
+    thread = threading.Thread(target=mirror.run)
+    thread.start()
+    try:
+        until(lambda: len(producer.late) == 4)
+        source.client.set("/consumers/m/offsets/clicks/0-2", b"0")
+        until(lambda: len(producer.late) == 5)
+        producer.tell(4)
+        until(lambda: [*source.committed("m", "clicks").values()].count(10 * entry) == 3)
+        assert source.committed("m", "clicks")["0-2"] == 0
+        producer.tell(1)
+        until(lambda: source.committed("m", "clicks") == source.ends("clicks"))
+    finally:
+        mirror.stop()
+        thread.join(60)
+        producer.close()
+
+
 def test_mirrors_that_come_and_go_leave_nothing_out(source, target):
     """Two of a group, one more that takes over, while messages come in."""
     source.fill("clicks", 0, 50)
