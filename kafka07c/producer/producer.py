@@ -66,8 +66,8 @@ class Producer:
             producer.send_many("clicks", list_of_bytes)
 
     ``zookeeper`` (``"host:port,…/chroot"``, or an :class:`~kafka07c.zookeeper.Access`): where the brokers are found;
-    the producer follows them as they come, go and move. ``brokers`` (``"0:host:port,…"``): a static list in its place; as
-    in 0.7 each call goes to one of them at random, which picks the partition itself, and keys do not matter then.
+    the producer follows them as they come, go and move. ``brokers`` (``"0:host:port,…"``): a static list in its place;
+    as in 0.7 each call goes to one of them at random, which picks the partition itself, and keys do not matter then.
 
     ``mode``: with ``"async"`` (the default) calls put records into a queue and return; it sends them in batches. When
     the queue is full, calls wait (``queue.enqueueTimeout.ms``: -1 wait, 0 raise QueueFullError, else wait so long, then
@@ -229,7 +229,7 @@ class Producer:
     ) -> Delivery | None:
         if type(value) is not bytes:
             value = self._payload(value)
-        if len(value) > self._limit(topic):
+        if len(value) > self._max_plain and len(value) > self._limit(topic):
             raise self._too_large(topic, len(value), "the message")
         explicit = partition is not None
         broker, number = self._route(topic, key, partition)
@@ -239,7 +239,11 @@ class Producer:
             return self._send_and_wait([batch])[0]
         self._dispatcher.need_sender(broker)
         self._events.inc()
-        self._add(1, self._dispatcher.queue.add, topic, broker, number, explicit, value, key, callback)
+        try:
+            self._dispatcher.queue.add(topic, broker, number, explicit, value, key, callback)
+        except QueueFullError:
+            self._dropped.inc()
+            raise
         return None
 
     def send_many(
