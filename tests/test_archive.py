@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pyarrow.dataset as ds
@@ -18,7 +19,7 @@ from kafka07c.cli import main
 from kafka07c.errors import ManifestError
 from kafka07c.ranges import open_source
 from kafka07c.segments import Log
-from kafka07c.spark.archive import archive
+from kafka07c.spark.archiving import archive
 from kafka07c.spark.ingest import ingest
 from kafka07c.spark.manifest import Output
 from kafka07c.testing import start_process
@@ -65,7 +66,7 @@ def wait_until_free(out: Path) -> None:
             Output(out).close()
             return
         except ManifestError:
-            pass
+            time.sleep(0.05)
 
 
 def manifests(out: Path) -> int:

@@ -140,7 +140,7 @@ def _date_function(args: argparse.Namespace) -> Callable[[Any], Any] | None:
 def _follow(args: argparse.Namespace, layout: Layout) -> int:
     from kafka07c.cli.stopping import StopSignal
     from kafka07c.spark import session
-    from kafka07c.spark.archive import BatchReport, follow
+    from kafka07c.spark.archiving import BatchReport, follow
 
     kind, address = source_of(args)
     if args.zk_access is not None:

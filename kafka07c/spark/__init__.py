@@ -20,7 +20,22 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["register", "session"]
+    from kafka07c.spark.archiving import archive
+    from kafka07c.spark.listener import add_metrics
+    from kafka07c.spark.progress import watch
+
+__all__ = ["add_metrics", "archive", "register", "session", "watch"]
+
+#: what comes from modules that import Spark, and so only when it is asked for
+_LATER = {"archive": "archiving", "add_metrics": "listener", "watch": "progress"}
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str):
+        if name in _LATER:
+            return getattr(_module(f"kafka07c.spark.{_LATER[name]}"), name)
+        raise AttributeError(f"module 'kafka07c.spark' has no attribute {name!r}")
 
 
 def session(app: str = "kafka07c", master: str | None = None, **conf: object) -> SparkSession:
