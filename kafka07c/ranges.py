@@ -48,7 +48,7 @@ from kafka07c.segments.reading import offset_behind
 from kafka07c.simple import SimpleConsumer
 from kafka07c.zookeeper import Access
 
-__all__ = ["OnCorrupt", "Range", "Source", "open_source"]
+__all__ = ["OnCorrupt", "Range", "Source", "open_source", "parse_logs"]
 
 _log = logging.getLogger(__name__)
 
@@ -355,7 +355,7 @@ class ArchiveSource(Source):
 
     def __init__(self, logs: str, *, live: bool = False):
         self._live = live
-        self._roots = _parse_logs(logs)
+        self._roots = parse_logs(logs)
         self.name = "logs:" + ",".join(f"{broker}:{path}" for broker, path in self._roots)
         self._found: dict[TopicPartition, Path] | None = None
 
@@ -525,7 +525,7 @@ def _receive(consumer: SimpleConsumer, rest: Range) -> MessageSet:
 # --- archived logs
 
 
-def _parse_logs(text: str) -> list[tuple[int, Path]]:
+def parse_logs(text: str) -> list[tuple[int, Path]]:
     """``0:/path,1:/path``; a comma inside a path is fine as long as no ``number:`` follows it."""
     roots = []
     for item in re.split(r",(?=\s*\d+:)", text):

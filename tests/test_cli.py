@@ -125,6 +125,22 @@ def test_without_the_spark_extra_ingest_says_what_to_install(tmp_path):
     assert ended.stderr == "kafka07c ingest: pyarrow is not installed: pip install 'kafka07c[spark]'\n"
 
 
+@pytest.mark.parametrize("command", [["cat", "-t", "t"], ["offsets", "before", "latest", "-t", "t"]])
+def test_logs_that_are_not_there_are_2(command, tmp_path, capsys):
+    assert main([*command, "--logs", f"0:{tmp_path},1:{tmp_path / 'no'}"]) == 2
+    assert capsys.readouterr().err.endswith(f"--logs: there is no folder '{tmp_path / 'no'}'\n")
+
+
+def test_an_output_folder_that_is_none_is_2(tmp_path, capsys):
+    (tmp_path / "logs" / "t-0").mkdir(parents=True)
+    segment(tmp_path / "logs" / "t-0", b"x")
+    for name, said in (("logs/t-0/00000000000000000000.kafka", "is not a folder"), ("logs", "holds files that no ingest")):
+        arguments = ["--logs", f"0:{tmp_path / 'logs'}", "--topic", "t", "--out", str(tmp_path / name)]
+        assert main(["ingest", *arguments]) == 2
+        err = capsys.readouterr().err
+        assert said in err and err.count("\n") == 1
+
+
 # --- output -------------------------------------------------------------------------------------------------------
 
 

@@ -13,10 +13,11 @@ import pytest
 
 from kafka07c import SimpleConsumer, SyncProducer
 from kafka07c import metrics as names
+from kafka07c.broker import Broker
 from kafka07c.cli import main
 from kafka07c.metrics import Metrics
 from kafka07c.metrics_server import serve
-from kafka07c.testing import free_ports
+from kafka07c.testing import ZooKeeper, free_ports
 
 from group_cluster import PATIENCE, until
 from scripted_server import ScriptedServer
@@ -209,6 +210,26 @@ def test_the_broker_command(tmp_path, capsys):
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE) == 0
         assert main(["metrics", port]) == 3
+
+
+@pytest.mark.zookeeper
+def test_a_member_of_a_group(tmp_path, capsys):
+    with ZooKeeper(tick_ms=100) as server:
+        with Broker(tmp_path, zookeeper=server.address, properties={"log.flush.interval": 1}) as broker:
+            with SyncProducer("127.0.0.1", broker.port) as producer:
+                producer.send("clicks", 0, [b"a", b"b"])
+            with running("cat", "--zookeeper", server.address, "-G", "g", "clicks", "--metrics", "0") as process:
+                port = shown_at(process)
+                assert [process.stdout.readline() for _ in range(2)] == ["a\n", "b\n"]
+                until(lambda: figure(port, capsys, r"^ConsumerTopicStat\.MessagesPerTopic{topic=clicks}") == [2])
+                assert figure(port, capsys, "PartOwnerStats") == [1]
+                process.send_signal(signal.SIGINT)
+                assert process.wait(PATIENCE) == 0
+
+
+def test_metrics_of_cat_go_with_a_group(capsys):
+    assert main(["cat", "-b", "h:1", "-t", "t", "--metrics", "0"]) == 2
+    assert "--metrics go with -G" in capsys.readouterr().err
 
 
 def test_an_address_that_cannot_be_had(shown, tmp_path, capsys):

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 from hypothesis import given, strategies as st
@@ -169,7 +169,10 @@ def test_named_times():
     assert parse_time("1969-12-31") == 0
 
 
-@given(st.datetimes(datetime(1970, 1, 1), timezones=st.timezones()))
+ZONES = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+
+
+@given(st.datetimes(datetime(1970, 1, 1), timezones=ZONES))
 def test_iso_8601_with_a_zone(time):
     delta = time.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
     assert parse_time(time.isoformat()) == max(0, delta // timedelta(milliseconds=1))

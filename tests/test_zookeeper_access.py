@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 
 import pytest
 
 from kafka07c import SyncProducer
 from kafka07c.broker import Broker
-from kafka07c.cli import main
+from kafka07c.cli import main, make_parser
 from kafka07c.cli.exit_codes import UsageError
 from kafka07c.cli.zookeeper_access import with_access
 from kafka07c.consumer import Consumer
@@ -21,6 +22,15 @@ from broker_client import log_end
 from group_cluster import until
 
 ACCESS = "auth.digest = kafka:secret word\nacl = creator\n"
+
+
+def documented(command: list[str]) -> set[str]:
+    """The words in the part of a command's help about the fields of ``--json``."""
+    it = make_parser()
+    for word in command:
+        below = next((action.choices for action in it._actions if isinstance(action, argparse._SubParsersAction)), {})
+        it = below.get(word, it)
+    return set(re.findall(r"[a-z_][a-z0-9_]*", it.epilog.partition("example:")[0]))
 
 
 @pytest.fixture
@@ -57,7 +67,8 @@ def test_commands_with_and_without_a_password(tmp_path, file, capsys, monkeypatc
                 assert main([*command, "--zookeeper", where, "--zk-access", str(file), "--json"]) == 0, command
                 printed = capsys.readouterr().out
                 assert printed or command[0] == "verify-rebalance", command
-                assert all(isinstance(json.loads(line), dict) for line in printed.splitlines())
+                for line in printed.splitlines():
+                    assert set(json.loads(line)) <= documented(command), command
                 assert main([*command, "--zookeeper", where, "--json"]) in (2, 3), command
                 out, err = capsys.readouterr()
                 assert out == "" and "NoAuth" in err, command

@@ -98,6 +98,10 @@ def open_source(args: argparse.Namespace) -> Source:
     kind, address = source_of(args)
     given: Any = with_access(address, args.zk_access) if kind == "zookeeper" else address
     try:
+        if kind == "logs":
+            missing = [path for _, path in ranges.parse_logs(address) if not path.is_dir()]
+            if missing:
+                raise UsageError(f"--logs: there is no folder {str(missing[0])!r}")
         return ranges.open_source(**{kind: given})
     except ValueError as error:
         raise UsageError(str(error)) from None
