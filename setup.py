@@ -46,7 +46,7 @@ def extensions() -> list:
             "wraparound": False,
             "cdivision": True,
             "initializedcheck": False,
-            "freethreading_compatible": False,
+            "freethreading_compatible": True,
         },
     )
 

@@ -779,3 +779,23 @@ def test_skip_keeps_the_error():
     assert rest.good().payloads() == [b"two"]
     with pytest.raises(CorruptMessageError):
         list(rest)
+
+
+def test_threads_that_share_an_iterator():
+    """Each message comes, and none from outside the set."""
+    count = 20_000
+    shared = iter(MessageSet(build_message_set([b"%d" % i for i in range(count)])))
+    with ThreadPoolExecutor(8) as pool:
+        parts = list(pool.map(lambda _: [message.value for message in shared], range(8)))
+    assert {value for part in parts for value in part} == {b"%d" % i for i in range(count)}
+
+
+def test_threads_that_share_an_arrow_export():
+    """The values are gathered when the first of them asks for binary."""
+    wanted = [b"%d" % i for i in range(5000)]
+    for _ in range(20):
+        export = MessageSet(build_message_set(wanted)).binary_view()
+        schema = pa.schema(MessageSet(b""))
+        with ThreadPoolExecutor(8) as pool:
+            batches = list(pool.map(lambda _: pa.record_batch(export, schema), range(8)))
+        assert all(batch.column("value").to_pylist() == wanted for batch in batches)

@@ -91,11 +91,13 @@ cdef class Export:
         cdef bint as_views = self._as_views
         if requested_schema is not None:
             as_views = wants_views(requested_schema)
-            if not as_views and self._value_bytes is None:
-                self._gather_values()
+            if not as_views:
+                with cython.critical_section(self):  # of threads that share it, one gathers
+                    if self._value_bytes is None:
+                        self._gather_values()
         return schema_capsule(as_views), self._array_capsule(as_views)
 
-    def _gather_values(self):
+    cdef int _gather_values(self) except -1:
         cdef Columns columns = self._columns
         cdef Py_ssize_t count = columns.count
         cdef int64_t total = sum_of(as_int32(columns.lengths), count)
@@ -113,6 +115,7 @@ cdef class Export:
         else:
             with nogil:
                 copy_values(columns, as_int32(self._value_offsets), self._value_bytes.data)
+        return 0
 
     cdef object _array_capsule(self, bint as_views):
         cdef Columns columns = self._columns

@@ -267,11 +267,12 @@ cdef class Messages:
         return self
 
     def __next__(self):
-        if self._i >= self._set._columns.count:
+        cdef Py_ssize_t i = self._i  # read once: threads that share it may get one message twice, but none outside
+        if i >= self._set._columns.count:
             self._set._raise_error()
             raise StopIteration
-        self._i += 1
-        return message_at(self._set, self._i - 1)
+        self._i = i + 1
+        return message_at(self._set, i)
 
 
 cdef inline Message message_at(MessageSet owner, Py_ssize_t i):
