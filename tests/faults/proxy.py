@@ -195,7 +195,7 @@ class Proxy:
                 server.sendall(data)
                 left = None if left is None else left - len(data)
             server.shutdown(socket.SHUT_WR)
-        except OSError:
+        except (OSError, ValueError):  # the latter where select() is given one that was closed meanwhile
             _reset(server)
 
     def _swallow(self, client: socket.socket, server: socket.socket, plan: Plan) -> None:
