@@ -143,12 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
         if path not in ("/metrics", "/json"):
             self.send_error(404, explain="There are /metrics and /json.")
             return
-        try:
-            samples = self.server.metrics.collect()
-        except Exception as error:  # of a gauge's function, which is the application's
-            _log.exception("the figures could not be collected")
-            self.send_error(500, explain=f"{type(error).__name__}: {error}")
-            return
+        samples = self.server.metrics.collect()
         if path == "/metrics":
             self._answer("text/plain; version=0.0.4; charset=utf-8", prometheus_text(samples))
         else:
