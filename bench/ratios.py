@@ -17,6 +17,7 @@ import json
 import random
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import numpy
@@ -94,7 +95,7 @@ def measure(payload: str) -> Row:
     """Medians, in the order copy, scan, copy, scan; each timed run follows one of its own kind that is not timed."""
     sample = make_sample(payload)
     check(sample, scan(sample.data))
-    works = (Copier(sample.data), lambda: scan(sample.data))
+    works: tuple[Callable[[], object], ...] = (Copier(sample.data), lambda: scan(sample.data))
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(REPEATS):
         for work, taken in zip(works, times, strict=True):

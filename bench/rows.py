@@ -69,7 +69,8 @@ def plain_decode(data: bytes) -> list[tuple[int, int, memoryview]]:
 
 
 def plain_encode(payloads: list[bytes]) -> bytes:
-    pack, crc32, parts = struct.Struct(">iBBI").pack, zlib.crc32, []
+    pack, crc32 = struct.Struct(">iBBI").pack, zlib.crc32
+    parts: list[bytes] = []
     for payload in payloads:
         parts += (pack(len(payload) + 6, 1, 0, crc32(payload)), payload)
     return b"".join(parts)

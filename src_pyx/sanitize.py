@@ -84,7 +84,7 @@ def run_tests(arguments: list[str]) -> int:
 
 def fuzz() -> int:
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-    from fuzz import run
+    from fuzz import run  # type: ignore[import-not-found,unused-ignore]
 
     from kafka07c import _crc32
 
