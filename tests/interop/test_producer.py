@@ -339,6 +339,7 @@ class Killing:
         self._broker.stop(signal.SIGKILL)
         with session(self._zookeeper) as client:  # a real broker does not start while its node is there
             wait_until(lambda: client.exists("/brokers/ids/0") is None, "ZooKeeper to forget the broker")
+        self._stage.write("gone", target="broker 0")
         self._broker.start()
 
     def end(self):

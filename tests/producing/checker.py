@@ -285,28 +285,24 @@ class _Checker:
         """What one stream has in one partition is first there in the order in which it was handed over."""
         firsts: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
         for record in self.records.values():
-            if record.told is not None and record.partition is None:
-                continue  # the broker picked it, each time that it was sent
-            for each in record.stored:
-                ranks = firsts[record.stream, each.partition]
-                ranks[record.number] = min(each.rank, ranks.get(record.number, each.rank))
+            if record.stored and self._has_an_order(record):
+                for each in record.stored:
+                    ranks = firsts[record.stream, each.partition]
+                    ranks[record.number] = min(each.rank, ranks.get(record.number, each.rank))
         for (stream, partition), ranks in firsts.items():
             latest = -1
             for number in sorted(ranks, key=ranks.__getitem__):
-                record = self.records[f"{stream}:{number}"]
-                if number > latest:
-                    latest = number
-                elif not self._may_be_late(record):
+                if number < latest:
+                    record = self.records[f"{stream}:{number}"]
                     self._complain("out of order", f"{record} comes after {stream}:{latest} in {partition}")
+                latest = max(latest, number)
 
-    def _may_be_late(self, record: _Record) -> bool:
-        """Whether it is right that a record comes after one that was handed over later.
-
-        It is for what was given up, and for what was on its way to another broker that then went away.
-        """
-        if record.told is None or record.state not in _OK:
-            return True
-        return record.wanted is None and any(
+    def _has_an_order(self, record: _Record) -> bool:
+        """Not what was given up, nor what a broker put where it liked, nor what may have been on its way to a broker
+        that then went away: that goes to another partition, with its batch."""
+        if record.told is None or record.state not in _OK or record.partition is None:
+            return False
+        return record.wanted is not None or not any(
             record.handed - _LEARNS <= at <= record.told.at for times in self.gone.values() for at in times
         )
 

@@ -179,6 +179,10 @@ def test_order_may_change_for_what_was_on_its_way_to_a_broker_that_went_away():
     explicit = [*without("handed", 1.0, 1), handed(1.0, "w.0", 0, 2, "send_many", THERE)]
     assert verdict(explicit).ok
     assert verdict([*explicit, gone(1.1)], swapped).violations.keys() == {"out of order"}
+    # what was on its way may also come before what had its partition chosen
+    mixed = [*without("handed", 1.0, 1), handed(1.0, "w.0", 0, 1, "send", THERE), handed(1.1, "w.0", 1)]
+    assert verdict([*mixed, gone(1.15)], swapped).ok
+    assert verdict(mixed, swapped).violations.keys() == {"out of order"}
 
 
 def test_where_the_broker_picks_the_partition_there_is_no_order():
