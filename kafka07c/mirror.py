@@ -500,7 +500,7 @@ class _Places:
             self._make(topic)
             partitions = self._cluster.partitions(topic)
         if not partitions:
-            raise MirrorError(f"the target has no topic {topic!r}, and no broker made it within {_NEW_TOPIC_SECONDS:g} s")
+            raise MirrorError(f"the target has no topic {topic!r}, and none came within {_NEW_TOPIC_SECONDS:g} s")
         return partitions
 
     def _make(self, topic: str) -> None:

@@ -214,7 +214,8 @@ def test_consume_as_a_group(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [(["consume", "-g", "g", "-b", "0:h:1"], "-g needs --zookeeper"), (["fetch"], "give one of"),
-     (["produce", "-b", "h:1", "-X", "batch.sise=1"], "batch.size"), (["consume", "-b", "h:1", "-X", "a"], "NAME=VALUE"),
+     (["produce", "-b", "h:1", "-X", "batch.sise=1"], "batch.size"),
+     (["consume", "-b", "h:1", "-X", "a"], "NAME=VALUE"),
      (["produce", "-b", "h:1", "--verify"], "needs -p"), (["produce", "-b", "h:1", "-X", "verify=true"], "needs -p")],
 )  # fmt: skip
 def test_a_command_line_that_makes_no_sense(monkeypatch, capsys, arguments, reason):

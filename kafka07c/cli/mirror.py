@@ -59,8 +59,8 @@ def add_parser(commands: Commands) -> None:
         "until Ctrl-C or SIGTERM unless -e or -c ends it; what it has read is then written and committed first. When\n"
         "a batch cannot be written it stops, and commits nothing behind it (exit code 5).",
         example=_EXAMPLE,
-        fields="line: line (interval, or total), messages, bytes, seconds, on_their_way (messages), lag (bytes; null: not "
-        "known), and in the total partitions (source and target)",
+        fields="line: line (interval, or total), messages, bytes, seconds, on_their_way (messages), lag (bytes; null: "
+        "not known), and in the total partitions (source and target)",
     )
     source = parser.add_argument_group("source, one of")
     source.add_argument(

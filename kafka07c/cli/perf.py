@@ -94,8 +94,8 @@ def add_parser(commands: Commands) -> None:
 
 
 _FIELDS = (
-    "line: line (interval, or total), what, topic, messages, bytes, seconds, mb_per_s, messages_per_s, and in the total "
-    "latency_ms (p50, p95, p99, max), "
+    "line: line (interval, or total), what, topic, messages, bytes, seconds, mb_per_s, messages_per_s, and in the "
+    "total latency_ms (p50, p95, p99, max), "
 )
 
 
@@ -107,7 +107,7 @@ def _add_common(parser: argparse.ArgumentParser, threads: str) -> None:
     parser.add_argument("-t", "--topic", metavar="TOPIC", required=True)
     parser.add_argument("--threads", type=positive, default=1, metavar="N", help=threads)
     parser.add_argument(
-        "--warm-up", type=_count, default=0, metavar="N", help="so many messages come first and do not count (default: 0)"
+        "--warm-up", type=_count, default=0, metavar="N", help="so many come first and do not count (default: 0)"
     )
     parser.add_argument(
         "--interval", type=seconds, default=1.0, metavar="SECONDS", help="between two lines (default: 1; 0: none)"

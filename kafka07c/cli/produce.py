@@ -82,8 +82,8 @@ def add_parser(commands: Commands) -> None:
         "connection counts as written; --verify reads it back. Ctrl-C sends what was read by then, says how much it\n"
         "was, and ends with exit code 130. Exit code 5: a record could not be sent.",
         example=_EXAMPLE,
-        fields="run: topic, messages, bytes, seconds, written, verified, failed, unknown (messages by their final state), "
-        "resent",
+        fields="run: topic, messages, bytes, seconds, written, verified, failed, unknown (messages by their final "
+        "state), resent",
     )
     add_target(parser)
     parser.add_argument("-t", "--topic", metavar="TOPIC", required=True)
@@ -164,7 +164,8 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _open_producer(args: argparse.Namespace, metrics: Metrics | None) -> Producer:
-    # Always async, a block at a time where it is to be sync: so a failure is told once, by its callback, and not raised too
+    # Always async, a block at a time where it is to be sync: so a failure is told once, by its callback, and not raised
+    # too
     producer = open_producer(args, target_of(args), metrics=metrics)
     check_verify(producer, args.partition)
     if producer.config.brokers is not None and args.partition is None:

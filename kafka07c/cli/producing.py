@@ -112,7 +112,7 @@ def add_properties(parser: argparse.ArgumentParser, what: str = "the producer's 
         help=f"one of {what} by its 0.7 name, such as batch.size=1000; may be repeated",
     )  # fmt: skip
     parser.add_argument(
-        "-F", "--config", metavar="FILE", help=f"{what} by their 0.7 names, as in producer.properties; -X goes before it"
+        "-F", "--config", metavar="FILE", help=f"{what} by 0.7's names, as in producer.properties; -X goes before it"
     )
 
 

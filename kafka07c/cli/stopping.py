@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM for commands that end by them: noted first, so that what is under way can be brought to its end."""
+"""SIGINT and SIGTERM for commands that end by them: noted first, so that what is under way can come to its end."""
 
 from __future__ import annotations
 
