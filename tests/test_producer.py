@@ -165,7 +165,7 @@ def test_keys_decide_and_order_is_kept_in_each_partition(chroot, tmp_path):
             for i in range(2000, 2100):
                 producer.send("t", b"%d" % i, key=f"key{i % 50}")
             column = pa.array(numbers(100, 2100), pa.binary())
-            producer.send_batch("t", column, keys=[f"key{i % 50}" for i in range(2100, 2200)])
+            producer.send_batch("t", column, keys=pa.array([f"key{i % 50}" for i in range(2100, 2200)]))
         logs = {(b.broker_id, p): read_back(b, "t", p) for b in (b0, b1) for p in (0, 1)}
     places = [{int(v) % 50 for v in log if v.isdigit()} for log in logs.values()]
     assert sum(map(len, places)) == 50  # no key in two places
@@ -176,6 +176,10 @@ def test_keys_decide_and_order_is_kept_in_each_partition(chroot, tmp_path):
     assert {delivery.key for delivery in told.deliveries if delivery.count == 1} == {None, *keys}
     columns = [delivery for delivery in told.deliveries if delivery.value is column]
     assert sum(delivery.count for delivery in columns) == 100 and len(columns) == len([p for p in places if p])
+    assert sorted(i for delivery in columns for i in delivery.indexes) == list(range(100))
+    for delivery in columns:
+        there = logs[delivery.partition.broker, delivery.partition.partition]
+        assert {column[i].as_py() for i in delivery.indexes} == {value for value in there if value.isdigit() and int(value) >= 2100}
 
 
 def test_topics_have_codecs_of_their_own(broker):

@@ -52,14 +52,14 @@ class Outcome:
 class Column:
     """What ``send_batch`` was given for one partition: told about as one, when the last of its pieces is final."""
 
-    def __init__(self, value: Any, keys: Any, callback: OnDelivery | None, count: int):
+    def __init__(self, value: Any, keys: Any, callback: OnDelivery | None, chosen: Sequence[int]):
         self.value = value
         self.keys = keys
         self.callback = callback
-        self.count = count
+        self.chosen = chosen
         self._lock = threading.Lock()
         self._outcomes: list[Outcome] = []
-        self._open = count
+        self._open = len(chosen)
 
     def settle(self, outcome: Outcome) -> Delivery | None:
         """One piece is final: what is to be told if it was the last."""
@@ -83,10 +83,11 @@ class Column:
             self.value,
             self.keys,
             worst.state,
-            self.count,
+            len(self.chosen),
             worst.error,
             min(offsets) if offsets and worst.state is State.VERIFIED else None,
             max(outcome.batch.resends for outcome in outcomes),
+            self.chosen,
         )
 
 

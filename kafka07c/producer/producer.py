@@ -329,7 +329,7 @@ class Producer:
         batches: list[Batch] = []
         for (broker, number), chosen in self._shares(topic, key_list, count, partition):
             own = entries if len(chosen) == count else picked_entries(entries, chosen)
-            told = Column(column, keys, self._on_delivery if on_delivery is None else on_delivery, len(chosen))
+            told = Column(column, keys, self._on_delivery if on_delivery is None else on_delivery, chosen)
             batches += self._pieces(topic, broker, number, partition is not None, own, told, key_list, chosen)
         if self._is_sync:
             return self._send_and_wait(batches)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -42,7 +43,8 @@ class Delivery:
 
     ``partition``: where it went; None where that is not known (with a static list of brokers the broker picks one) or
     none was chosen. ``value``: the payload, bytes-like (for ``send_batch`` the column as it was given). ``count``: how
-    many messages it stands for. ``error``: why, for ``failed`` and ``unknown``. ``offset``: for ``verified`` alone,
+    many messages it stands for. ``indexes``: for ``send_batch``, which of the column's messages these are, ascending
+    (with keys a column is told about in parts, one for each partition). ``error``: why, for ``failed`` and ``unknown``. ``offset``: for ``verified`` alone,
     where the stored entry starts (for a compressed batch: its wrapper). ``resends``: how often it was written again;
     each time may have made a duplicate.
     """
@@ -56,6 +58,7 @@ class Delivery:
     error: KafkaError | None = None
     offset: int | None = None
     resends: int = 0
+    indexes: Sequence[int] | None = None
 
     @property
     def ok(self) -> bool:
