@@ -26,7 +26,7 @@ TESTS = [
     for name in (
         "crc32 walk build memory compress message_set hostile golden oracle "  # codec
         "framing protocol transcripts connection simple parsers "  # wire
-        "segments log_writing recovery archive dump"  # log
+        "segments log_writing recovery dump"  # log; nothing that starts Spark: no JVM lives with the run time preloaded
     ).split()
 ]
 
@@ -57,14 +57,17 @@ def runtimes() -> list[str]:
 def build() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     shutil.copytree(
-        ROOT / "kafka07c", FOLDER / "kafka07c", dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.so*", "__pycache__")
+        ROOT / "kafka07c",
+        FOLDER / "kafka07c",
+        ignore=shutil.ignore_patterns("*.so*", "__pycache__"),
+        dirs_exist_ok=True,
     )
-    environment = {**os.environ, "CC": compiler(), "CFLAGS": FLAGS, "LDFLAGS": FLAGS, "LDSHARED": f"{compiler()} -shared"}
+    flags = {"CC": compiler(), "CFLAGS": FLAGS, "LDFLAGS": FLAGS, "LDSHARED": f"{compiler()} -shared"}
     command = [
         sys.executable, "setup.py", "--quiet", "build_ext",
         "--build-lib", str(FOLDER), "--build-temp", str(FOLDER / "objects"),
     ]  # fmt: skip
-    subprocess.run(command, cwd=ROOT, env=environment, check=True)
+    subprocess.run(command, cwd=ROOT, env={**os.environ, **flags}, check=True)
 
 
 def run_tests(arguments: list[str]) -> int:
