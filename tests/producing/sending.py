@@ -48,10 +48,9 @@ class Telling:
     def column(self, ids: list[str]) -> Callable[[Delivery], None]:
         """What is to be called with the end of a column, or those of its parts: there is one for each partition."""
         def told(delivery: Delivery) -> None:
-            which = range(len(ids)) if getattr(delivery, "indexes", None) is None else delivery.indexes
-            if len(which) != delivery.count:
-                raise AssertionError(f"{delivery.count} messages, but {len(which)} indexes: {delivery}")
-            self._add(delivery, [ids[index] for index in which], may_grow=False)
+            if len(delivery.indexes) != delivery.count:
+                raise AssertionError(f"{delivery.count} messages, but {len(delivery.indexes)} indexes: {delivery}")
+            self._add(delivery, [ids[index] for index in delivery.indexes], may_grow=False)
 
         return told
 
@@ -107,8 +106,6 @@ class Stream:
         first, self._number = self._number, self._number + count
         ids = [f"{self._name}:{number}" for number in range(first, first + count)]
         topic, place, keys = self._destination(count)
-        if call == "send_batch" and not hasattr(Delivery, "indexes"):
-            keys = None
         noted = {"stream": self._name, "first": first, "count": count, "call": call}
         partition = place.get("partition")
         self._sender.history.write("handed", **noted, topic=topic, partition=partition and str(partition))
