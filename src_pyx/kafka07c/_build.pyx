@@ -42,6 +42,7 @@ def build_message_set(payloads, codec="none", *, int magic=1, offsets=None):
 
     ``codec``: none, gzip or snappy (name, number or Codec); not none puts all messages into one wrapper. ``magic``: 1, or 0
     for the oldest form, which has no attributes and so no codec. No payloads give ``b""``.
+    Nobody may write to the payloads meanwhile: copy and CRC could come to differ.
 
     Raises TypeError for a payload that is no bytes-like object, ValueError for nulls, for an unknown codec or magic, for
     offsets that go backwards or out of the buffer, and for a message of 2 GiB and more.
