@@ -19,7 +19,7 @@ import os
 import re
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -146,9 +146,17 @@ class Source(ABC):
         Brokers in a static list take any topic for an empty one, so there a topic that they do not have has partitions.
         """
 
+    def partitions_of(self, topics: Iterable[str]) -> list[TopicPartition]:
+        """`partitions` of each of the topics, in their order; of archives one look at the folders serves all."""
+        return [tp for topic in topics for tp in self.partitions(topic)]
+
     @abstractmethod
     def bounds(self, tp: TopicPartition) -> tuple[int, int]:
         """The earliest offset and the end, both in bytes. The end of a live log is what has been *flushed*."""
+
+    def all_bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """`bounds` of each partition, or what it raises; a broker is asked for hundreds at a time."""
+        return {tp: self.bounds(tp) for tp in partitions}
 
     @abstractmethod
     def ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -231,6 +239,10 @@ class Source(ABC):
         """``wanted`` cut where segments start, in order, nothing left out. An empty range gives an empty list."""
         return wanted.cut_at(self.segment_starts(wanted.tp)) if wanted.size else []
 
+    def split_all(self, ranges: Iterable[Range]) -> list[Range]:
+        """`split` of each of the ranges, in their order; a broker is asked for hundreds at a time."""
+        return [piece for wanted in ranges for piece in self.split(wanted)]
+
     def close(self) -> None:
         """Close what is open. The source can be used again afterwards."""
 
@@ -287,16 +299,20 @@ class BrokerSource(Source):
     def bounds(self, tp: TopicPartition) -> tuple[int, int]:
         return _bounds(self._consumer(tp.broker), tp)
 
+    def all_bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        bounds = {}
+        for broker, tps in _by_broker(partitions).items():
+            consumer = self._consumer(broker)
+            first, last = _ask_all(consumer, tps, EARLIEST), _ask_all(consumer, tps, LATEST)
+            bounds |= {tp: _checked_bounds(consumer, tp, first[tp], last[tp]) for tp in tps}
+        return {tp: bounds[tp] for tp in partitions}
+
     def ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        by_broker: dict[int, list[TopicPartition]] = {}
-        for tp in partitions:
-            by_broker.setdefault(tp.broker, []).append(tp)
         ends: dict[TopicPartition, int] = {}
-        for broker, tps in by_broker.items():
+        for broker, tps in _by_broker(partitions).items():
             try:
-                questions = [(tp.topic, tp.partition) for tp in tps]
-                answers = self._consumer(broker).get_offsets_before_many(questions, LATEST)
-                ends |= {tp: found[0] for tp, found in zip(tps, answers, strict=True) if found}
+                answers = _ask_all(self._consumer(broker), tps, LATEST)
+                ends |= {tp: found[0] for tp, found in answers.items() if found}
             except (BrokerConnectionError, ZooKeeperError) as error:
                 _log.warning("broker %d does not say where %d partitions end: %s", broker, len(tps), error)
                 self._forget(broker)
@@ -307,6 +323,13 @@ class BrokerSource(Source):
 
     def segment_starts(self, tp: TopicPartition) -> list[int]:
         return _segment_starts(self._consumer(tp.broker), tp)
+
+    def split_all(self, ranges: Iterable[Range]) -> list[Range]:
+        wanted = [each for each in ranges if each.size]
+        starts: dict[TopicPartition, list[int]] = {}
+        for broker, tps in _by_broker(dict.fromkeys(each.tp for each in wanted)).items():
+            starts |= _ask_all(self._consumer(broker), tps, LATEST, config.MAX_SEGMENTS)
+        return [piece for each in wanted for piece in each.cut_at(starts[each.tp])]
 
     def _shallow(self, tp: TopicPartition, offset: int, max_bytes: int) -> MessageSet:
         if tp.broker not in self._walkers:
@@ -364,11 +387,19 @@ class ArchiveSource(Source):
         return sorted({tp.topic for tp in self._directories()})
 
     def partitions(self, topic: str) -> list[TopicPartition]:
+        return self.partitions_of([topic])
+
+    def partitions_of(self, topics: Iterable[str]) -> list[TopicPartition]:
         self._look_again()
-        partitions = sorted(tp for tp in self._directories() if tp.topic == topic)
-        if not partitions:
-            raise UnknownTopicError(f"{self.name} has no topic {topic!r}; there: {', '.join(self.topics())}")
-        return partitions
+        there: dict[str, list[TopicPartition]] = {}
+        for tp in sorted(self._directories()):
+            there.setdefault(tp.topic, []).append(tp)
+        found: list[TopicPartition] = []
+        for topic in topics:
+            if topic not in there:
+                raise UnknownTopicError(f"{self.name} has no topic {topic!r}; there: {', '.join(there)}")
+            found += there[topic]
+        return found
 
     def bounds(self, tp: TopicPartition) -> tuple[int, int]:
         with self._open(tp) as log:
@@ -475,9 +506,29 @@ _POOL = _Pool()
 def _bounds(consumer: SimpleConsumer, tp: TopicPartition) -> tuple[int, int]:
     first = consumer.get_offsets_before(tp.topic, tp.partition, EARLIEST, 1)
     last = consumer.get_offsets_before(tp.topic, tp.partition, LATEST, 1)
+    return _checked_bounds(consumer, tp, first, last)
+
+
+def _checked_bounds(consumer: SimpleConsumer, tp: TopicPartition, first: list[int], last: list[int]) -> tuple[int, int]:
     if not (first and last and 0 <= first[0] <= last[0]):
         raise ProtocolError(f"{tp}: broker {consumer.host}:{consumer.port} says its log goes from {first} to {last}")
     return first[0], last[0]
+
+
+def _by_broker(partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
+    by_broker: dict[int, list[TopicPartition]] = {}
+    for tp in partitions:
+        by_broker.setdefault(tp.broker, []).append(tp)
+    return by_broker
+
+
+def _ask_all(
+    consumer: SimpleConsumer, tps: list[TopicPartition], time: int, max_offsets: int = 1
+) -> dict[TopicPartition, list[int]]:
+    """What OFFSETS answers for each of the partitions of one broker."""
+    questions = [(tp.topic, tp.partition) for tp in tps]
+    answers = consumer.get_offsets_before_many(questions, time, max_offsets)
+    return dict(zip(tps, answers, strict=True))
 
 
 def _segment_starts(consumer: SimpleConsumer, tp: TopicPartition) -> list[int]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kafka07c import ranges
 from kafka07c._build import build_message_set
 from kafka07c._compress import Codec, deflate
 from kafka07c._crc32 import crc32
@@ -30,6 +31,8 @@ from kafka07c.errors import (
 from kafka07c.protocol import EARLIEST
 from kafka07c.ranges import Range, open_source
 from kafka07c.simple import SimpleConsumer
+from kafka07c.spark.options import parse
+from kafka07c.spark.planning import plan
 from kafka07c.testing import ZooKeeper
 
 GOLDEN = Path(__file__).parent / "golden07"
@@ -57,10 +60,10 @@ def open_log_dir(request):
     """Opens a source over a log directory: as an archive, or as what a live broker serves."""
     running = []
 
-    def open_log_dir(log_dir: Path):
+    def open_log_dir(log_dir: Path, partitions: int = 2):
         if request.param == "archive":
             return open_source(logs=f"0:{log_dir}")
-        broker = Broker(log_dir, broker_id=0, partitions=2).start()
+        broker = Broker(log_dir, broker_id=0, partitions=partitions).start()
         running.append(broker)
         return open_source(brokers=f"0:127.0.0.1:{broker.port}")
 
@@ -223,6 +226,59 @@ def test_bounds_and_segments(tmp_path, open_log_dir):
         ]
         assert source.split(Range(*CLICKS, 1050, 1115)) == [Range(*CLICKS, 1050, 1110), Range(*CLICKS, 1110, 1115)]
         assert source.split(Range(*CLICKS, 1330, 1330)) == []
+
+
+def test_many_partitions_at_a_time(tmp_path, open_log_dir):
+    """The same as one after the other, also where a broker is asked in more than one go."""
+    segment = build_message_set([b"a" * 10])
+    for number in range(260):
+        write_log(tmp_path, *[segment] * (number % 3 + 1), start=number, name=f"clicks-{number}")
+    write_log(tmp_path, segment, name="views-0")
+    with open_log_dir(tmp_path, partitions=260) as source:
+        partitions = [tp for tp in source.partitions_of(["views", "clicks"]) if tp.topic == "clicks" or not tp.partition]
+        assert len(partitions) == 261
+        assert [tp.topic for tp in partitions[:2]] == ["views", "clicks"]
+        bounds = source.all_bounds(partitions)
+        assert list(bounds) == partitions
+        asked = [*partitions[:5], *partitions[-5:]]
+        assert [bounds[tp] for tp in asked] == [source.bounds(tp) for tp in asked]
+        wanted = [Range(*tp, *bounds[tp]) for tp in partitions]
+        wanted.insert(3, Range("views", 0, 0, 5, 5))  # an empty one gives nothing
+        pieces = source.split_all(wanted)
+        assert pieces == [piece for each in wanted for piece in source.split(each)]
+        assert len(pieces) == 1 + sum(number % 3 + 1 for number in range(260))
+        assert (source.all_bounds([]), source.split_all([])) == ({}, [])
+        with pytest.raises((UnknownTopicError, BrokerConnectionError), match="clicks.*70000"):
+            source.all_bounds([CLICKS, TopicPartition("clicks", 0, 70_000)])
+
+
+def test_planning_asks_no_broker_one_by_one(tmp_path, monkeypatch):
+    write_log(tmp_path, build_message_set([b"a" * 10]), build_message_set([b"b" * 10]))
+    write_log(tmp_path, build_message_set([b"a" * 10]), name="clicks-1")
+    with Broker(tmp_path, broker_id=0, partitions=2) as broker:
+        options = parse({"kafka07.brokers": f"0:127.0.0.1:{broker.port}", "subscribe": "clicks"})
+
+        def refuse(*args, **kwargs):
+            raise AssertionError("a round trip for one partition")
+
+        monkeypatch.setattr(SimpleConsumer, "get_offsets_before", refuse)
+        with options.open_source() as source:
+            assert [str(each) for each in plan(options, source)] == [
+                "clicks 0-0 from 0 to 20", "clicks 0-0 from 20 to 40", "clicks 0-1 from 0 to 20",
+            ]  # fmt: skip
+
+
+def test_topics_of_an_archive_are_found_in_one_look(tmp_path, monkeypatch):
+    for name in ("clicks-0", "views-0", "views-1"):
+        write_log(tmp_path, build_message_set([b"a"]), name=name)
+    looks = []
+    look = ranges.find_logs
+    monkeypatch.setattr(ranges, "find_logs", lambda root: looks.append(root) or look(root))
+    source = open_source(logs=f"0:{tmp_path}", live=True)
+    assert list(map(str, source.partitions_of(["views", "clicks"]))) == ["views 0-0", "views 0-1", "clicks 0-0"]
+    assert looks == [tmp_path]
+    with pytest.raises(UnknownTopicError, match="has no topic 'orders'; there: clicks, views"):
+        source.partitions_of(["clicks", "orders"])
 
 
 @pytest.mark.parametrize("fetch_bytes", [16, 100, 1 << 20])

@@ -31,7 +31,8 @@ def plan(options: ReadOptions, source: Source) -> list[Range]:
     partitions = partitions_of(options.subscription, source)
     check_named("starting", options.starting, partitions)
     check_named("ending", options.ending, partitions)
-    return split(source, [_range(tp, options, source) for tp in partitions], options.min_partitions)
+    bounds = source.all_bounds(partitions)
+    return split(source, [_range(tp, options, source, bounds[tp]) for tp in partitions], options.min_partitions)
 
 
 def partitions_of(subscription: Subscribe | SubscribePattern | Assign, source: Source) -> list[TopicPartition]:
@@ -42,11 +43,11 @@ def partitions_of(subscription: Subscribe | SubscribePattern | Assign, source: S
         topics: Iterable[str] = subscription.topics
     else:
         topics = [topic for topic in source.topics() if subscription.pattern.fullmatch(topic)]
-    return [tp for topic in topics for tp in source.partitions(topic)]
+    return source.partitions_of(topics)
 
 
 def _assigned(wanted: tuple[TopicPartition, ...], source: Source) -> list[TopicPartition]:
-    there = {tp for topic in {tp.topic for tp in wanted} for tp in source.partitions(topic)}
+    there = set(source.partitions_of({tp.topic for tp in wanted}))
     missing = [str(tp) for tp in wanted if tp not in there]
     if missing:
         raise UnknownTopicError(f"option assign names what {source.name} does not have: {', '.join(missing)}")
@@ -100,8 +101,7 @@ def _ending_offset(tp: TopicPartition, ending: Offsets | Times, source: Source, 
     return min((start for start in source.segment_starts(tp) if start > offset), default=bounds[1])
 
 
-def _range(tp: TopicPartition, options: ReadOptions, source: Source) -> Range:
-    bounds = source.bounds(tp)
+def _range(tp: TopicPartition, options: ReadOptions, source: Source, bounds: tuple[int, int]) -> Range:
     start = starting_offset(tp, options, source, bounds)
     end = _ending_offset(tp, options.ending, source, bounds)
     if start > end:
@@ -115,7 +115,7 @@ def _range(tp: TopicPartition, options: ReadOptions, source: Source) -> Range:
 
 def split(source: Source, ranges: Iterable[Range], min_partitions: int | None = None) -> list[Range]:
     """The ranges cut where entries are proved to begin: see :func:`plan`."""
-    pieces = [piece for each in ranges for piece in source.split(each)]
+    pieces = source.split_all(ranges)
     wanted = min_partitions or os.cpu_count() or 1
     if not source.walks_cheaply or len(pieces) >= wanted:
         return pieces

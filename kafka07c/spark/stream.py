@@ -138,23 +138,24 @@ class Kafka07StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _first_offsets(self, partitions: list[TopicPartition]) -> Ends:
         if self._nothing_there and partitions:  # they have come since the query began: all of them is new
-            return {tp: self._source.bounds(tp)[0] for tp in partitions}
+            return {tp: start for tp, (start, _) in self._source.all_bounds(partitions).items()}
         if not partitions:
             self._nothing_there = True
             return {}
         check_named("starting", self._options.starting, partitions)
-        return {tp: self._first_offset(tp) for tp in partitions}
+        return {tp: self._first_offset(tp, bounds) for tp, bounds in self._source.all_bounds(partitions).items()}
 
-    def _first_offset(self, tp: TopicPartition) -> int:
-        bounds = self._source.bounds(tp)
+    def _first_offset(self, tp: TopicPartition, bounds: tuple[int, int]) -> int:
         start = starting_offset(tp, self._options, self._source, bounds)
         return Range(*tp, start, start).within(bounds, fail_on_data_loss=self._options.fail_on_data_loss).start
 
     def _ends(self, partitions: list[TopicPartition], before: Ends) -> Ends:
+        there = self._source.ends(partitions)
+        new = self._source.all_bounds([tp for tp in there if tp not in before])
         ends = {}
-        for tp, end in self._source.ends(partitions).items():
-            if tp not in before:
-                ends[tp] = self._source.bounds(tp)[0]
+        for tp, end in there.items():
+            if tp in new:
+                ends[tp] = new[tp][0]
             elif end < before[tp]:
                 ends[tp] = self._judge_loss(tp, before[tp], end)
             else:
