@@ -216,7 +216,7 @@ def run_tasks(
     except KeyboardInterrupt:  # pyspark has cancelled the job
         lost = IncompleteError("the run was interrupted")
     except Exception as error:  # whatever Spark says: what its other tasks have finished counts
-        lost = IncompleteError(_java_ended(spark) or f"Spark gave up on a task: {_first_line(error)}")
+        lost = IncompleteError(_java_ended(spark) or f"Spark gave up on a task: {_what_was_raised(error)}")
     finished = {range: RangeResult(range, range.start, failure=lost) for range in ranges}
     return finished | {result.range: result for result in list(results.value)}
 
@@ -294,6 +294,13 @@ def _listed() -> AccumulatorParam[list[RangeResult]]:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+
+
+def _what_was_raised(error: Exception) -> str:
+    """The line that says what is wrong: with what a task raised Spark gives the whole trace, and that line is its last."""
+    _, trace, below = str(error).partition("Traceback (most recent call last):\n")
+    raised = next((line for line in below.splitlines() if line and not line[0].isspace()), None) if trace else None
+    return (raised or _first_line(error))[:300]
 
 
 @contextmanager
