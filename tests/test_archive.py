@@ -103,6 +103,22 @@ def test_the_manifests_count_whatever_the_checkpoint_says(run, tmp_path):
     assert values(out) == list(range(2_000))
 
 
+def test_a_checkpoint_that_never_got_to_a_batch_is_begun_anew(spark, run, tmp_path):
+    """A kill -9 in the middle of the first offsets leaves a file that Spark refuses to start on, in any session."""
+    offsets = tmp_path / "out" / "_kafka07c" / "checkpoint" / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / ".0.80cf7770-1873-4000-a41e-76de4cf4fb8e.tmp").write_bytes(b"v1\n")
+    append(tmp_path, 0, 1_000)
+    setting = "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart"
+    ours = spark.conf.get(setting)
+    spark.conf.set(setting, "true")
+    try:
+        run()
+    finally:
+        spark.conf.set(setting, ours)
+    assert values(tmp_path / "out") == list(range(1_000))
+
+
 def test_a_folder_that_batch_ingest_has_begun(run, tmp_path):
     append(tmp_path, 0, 1_000)
     with open_source(logs=f"0:{tmp_path / 'logs'}") as source:

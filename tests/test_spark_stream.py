@@ -302,6 +302,16 @@ def test_a_query_goes_on_from_its_checkpoint(spark, tmp_path):
     assert len(offsets) == 1 + 4 + 2
 
 
+def test_a_query_that_was_killed_before_its_first_batch_begins_again(spark, tmp_path):
+    """What a kill -9 between the writing of offsets/0 and its renaming leaves behind."""
+    append(tmp_path / "logs", numbered(0, 100))
+    offsets = tmp_path / "query-checkpoint" / "offsets"
+    offsets.mkdir(parents=True)
+    for name in (".0.80cf7770-1873-4000-a41e-76de4cf4fb8e.tmp", "..0.80cf7770-1873-4000-a41e-76de4cf4fb8e.tmp.crc"):
+        (offsets / name).write_bytes(b"v1\n")
+    assert run(spark, tmp_path, options_of(tmp_path)) == numbered(0, 100)
+
+
 def test_two_queries_side_by_side(spark, tmp_path):
     append(tmp_path / "logs", numbered(0, 400))
     frames = [spark.readStream.format("kafka07").options(**options_of(tmp_path)).load() for _ in range(2)]

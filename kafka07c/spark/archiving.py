@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -234,13 +236,14 @@ class _Batches:
         self, trigger: Mapping[str, Any] | None, checkpoint: str | os.PathLike[str] | None, name: str | None
     ) -> StreamingQuery:
         """Start the query; the output is closed when it ends."""
+        checkpoint = Path(checkpoint) if checkpoint else self._checkpoint()
         try:
             writer = (
                 self._spark.readStream.format("kafka07-ranges")
                 .options(**self._read)
                 .load()
                 .writeStream.foreachBatch(self.take)
-                .option("checkpointLocation", str(checkpoint or self._output.path.absolute() / STATE / "checkpoint"))
+                .option("checkpointLocation", str(checkpoint))
             )
             if name is not None:
                 writer = writer.queryName(name)
@@ -250,6 +253,13 @@ class _Batches:
             raise
         threading.Thread(target=self._close_behind, args=(query,), name="kafka07c-archive", daemon=True).start()
         return query
+
+    def _checkpoint(self) -> Path:
+        """The one inside the output; emptied if it has no batch, for Spark does not take one with leftovers in it."""
+        checkpoint = self._output.path.absolute() / STATE / "checkpoint"
+        if not any((checkpoint / "offsets").glob("[0-9]*")):
+            shutil.rmtree(checkpoint, ignore_errors=True)
+        return checkpoint
 
     def _close_behind(self, query: StreamingQuery) -> None:
         try:
