@@ -24,6 +24,8 @@
      ├── ProducerClosedError          a producer was closed before a record was written, or belongs to another process
      ├── NotVerifiedError             reading back did not settle whether a record is in the log
      ├── MirrorError                  a mirror cannot go on: a batch that is not in the target for certain, or a loop
+     ├── UndecodableError             a message is not what a decoder expects
+     ├── DecoderError                 a decoder itself does not do what it has to
      ├── LogError                     a directory is no usable log, or cannot be written
      ├── UnknownTopicError            no broker and no archive given knows this topic
      ├── SourceChangedError           what was read before is no longer there, or is other bytes
@@ -54,6 +56,7 @@ __all__ = [
     "BrokerTimeoutError",
     "CommitFailedError",
     "CorruptMessageError",
+    "DecoderError",
     "GroupError",
     "InvalidFetchSizeError",
     "InvalidMessageError",
@@ -73,6 +76,7 @@ __all__ = [
     "ProtocolError",
     "QueueFullError",
     "SourceChangedError",
+    "UndecodableError",
     "UnknownError",
     "UnknownTopicError",
     "WrongPartitionError",
@@ -285,6 +289,14 @@ class NotVerifiedError(PlacedError):
 
 class MirrorError(KafkaError):
     """A mirror cannot go on: a batch was not written (or not verified), or the target has no place for a topic."""
+
+
+class UndecodableError(PlacedError):
+    """A message, good as 0.7 stores it, does not hold what a decoder expects: ``offset`` is that of its entry."""
+
+
+class DecoderError(KafkaError):
+    """A decoder raised something, or did not give what it has to: rows for payloads, of its own schema."""
 
 
 class LogError(KafkaError):

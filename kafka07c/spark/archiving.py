@@ -22,14 +22,15 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from kafka07c.errors import CorruptMessageError, KafkaError
+from kafka07c.errors import CorruptMessageError, KafkaError, UndecodableError
 from kafka07c.names import TopicPartition
 from kafka07c.ranges import OnCorrupt, Range, Source
 from kafka07c.spark import ingest, options
 from kafka07c.spark.layout import DEFAULT_LAYOUT, Layout
-from kafka07c.spark.manifest import STATE, Output
+from kafka07c.spark.manifest import Output
 from kafka07c.spark.planning import split
 from kafka07c.spark.reader import shortly
+from kafka07c.spark.remote import Out, RemoteOutput, open_output
 from kafka07c.spark.report import PartitionReport
 from kafka07c.spark.stream import Kafka07StreamReader, offsets_from_json
 
@@ -100,7 +101,7 @@ class _RangesReader(Kafka07StreamReader):
 
 def archive(
     read: Mapping[str, str],
-    out: str | os.PathLike[str],
+    out: Out,
     *,
     spark: SparkSession | None = None,
     trigger: Mapping[str, Any] | None = None,
@@ -132,7 +133,7 @@ def archive(
 
 def follow(
     read: Mapping[str, str],
-    out: str | os.PathLike[str],
+    out: Out,
     *,
     interval: float,
     is_stopped: Callable[[], bool],
@@ -160,7 +161,7 @@ def follow(
 
 def _begin(
     read: Mapping[str, str],
-    out: str | os.PathLike[str],
+    out: Out,
     spark: SparkSession | None,
     on_corrupt: OnCorrupt,
     layout: Layout,
@@ -169,13 +170,22 @@ def _begin(
     if on_corrupt not in ("stop", "skip"):
         raise ValueError(f"on_corrupt is stop or skip, not {on_corrupt!r}")
     read = {"startingOffsets": "earliest"} | dict(read)
-    source = options.parse(read, streaming=True).open_source(live=True)
+    parsed = options.parse(read, streaming=True)
+    topics = parsed.subscription.topics if isinstance(parsed.subscription, options.Subscribe) else ()
+    ingest.check_layout(out, topics, on_corrupt, layout)
+    source = parsed.open_source(live=True)
     if spark is None:
         import kafka07c.spark
 
         spark = kafka07c.spark.session(app="kafka07c archive")
     spark.dataSource.register(Kafka07RangesSource)
-    return _Batches(spark, read, source, Output(out), on_corrupt, layout, on_batch)
+    output = open_output(out)
+    try:
+        output.check_same(layout.to, ingest.columns_of(layout), output.path)
+    except BaseException:
+        output.close()
+        raise
+    return _Batches(spark, read, source, output, on_corrupt, layout, on_batch)
 
 
 @dataclass(frozen=True)
@@ -214,7 +224,7 @@ class _Batches:
         spark: SparkSession,
         read: Mapping[str, str],
         source: Source,
-        output: Output,
+        output: Output | RemoteOutput,
         on_corrupt: OnCorrupt,
         layout: Layout,
         on_batch: Callable[[BatchReport], object] | None,
@@ -236,7 +246,7 @@ class _Batches:
         self, trigger: Mapping[str, Any] | None, checkpoint: str | os.PathLike[str] | None, name: str | None
     ) -> StreamingQuery:
         """Start the query; the output is closed when it ends."""
-        checkpoint = Path(checkpoint) if checkpoint else self._checkpoint()
+        checkpoint = checkpoint or self._checkpoint()
         try:
             writer = (
                 self._spark.readStream.format("kafka07-ranges")
@@ -254,10 +264,10 @@ class _Batches:
         threading.Thread(target=self._close_behind, args=(query,), name="kafka07c-archive", daemon=True).start()
         return query
 
-    def _checkpoint(self) -> Path:
+    def _checkpoint(self) -> str:
         """The one inside the output; emptied if it has no batch, for Spark does not take one with leftovers in it."""
-        checkpoint = self._output.path.absolute() / STATE / "checkpoint"
-        if not any((checkpoint / "offsets").glob("[0-9]*")):
+        checkpoint = str(self._output.checkpoint)
+        if isinstance(self._output, Output) and not any(Path(checkpoint, "offsets").glob("[0-9]*")):
             shutil.rmtree(checkpoint, ignore_errors=True)
         return checkpoint
 
@@ -287,9 +297,11 @@ class _Batches:
         pause = _FIRST_PAUSE
         for tries_left in reversed(range(_TRIES)):
             failures = self._try(wanted, batch_id)
-            corrupt = next((failure for failure in failures if isinstance(failure, CorruptMessageError)), None)
-            if corrupt is not None or (failures and not tries_left):
-                raise corrupt or failures[0]
+            # trying again does not change what is in the log
+            data = (CorruptMessageError, UndecodableError)
+            stopped = next((failure for failure in failures if isinstance(failure, data)), None)
+            if stopped is not None or (failures and not tries_left):
+                raise stopped or failures[0]
             if not failures:
                 return
             _log.warning("batch %d: %s; trying again in %.0f s", batch_id, failures[0], pause)
@@ -301,7 +313,7 @@ class _Batches:
         began = time.monotonic()
         plans = [plan for each in wanted if (plan := self._plan(each)) is not None]
         ranges = [range for plan in plans for range in plan.ranges]
-        stage = self._output.stage()
+        stage: Any = self._output.stage()
         results = (
             ingest.run_tasks(self._spark, self._source, ranges, stage, self._on_corrupt, self._layout)
             if ranges
@@ -311,8 +323,7 @@ class _Batches:
             ingest.assemble(plan, results, stage.name)
         new = [p.report for p in plans if p.report.end > p.report.start or p.report.tp not in self._output.positions]
         if new:
-            runs = [report.to_run() for report in new]
-            self._output.commit(stage, self._source.name, self._on_corrupt, runs)
+            ingest.commit(self._output, stage, self._source, self._on_corrupt, self._layout, new)
             if self._on_batch is not None:
                 self._on_batch(BatchReport(batch_id, new, time.monotonic() - began, self._lag(wanted)))
         else:

@@ -1,15 +1,17 @@
-"""One staged Parquet file: rows in, bytes on disk."""
+"""One file of an output: rows in, bytes on disk. This one is Parquet; ``formats`` has the others."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-__all__ = ["ParquetFile"]
+from kafka07c.spark.stages import Target
+
+__all__ = ["OutputFile", "ParquetFile"]
 
 ROW_GROUP_ROWS = 262144
 ROW_GROUP_BYTES = 32 << 20
@@ -18,66 +20,107 @@ ROW_GROUP_BYTES = 32 << 20
 # dictionary for values costs a third of the time and gains nothing. Statistics of values help nobody. zstd instead of
 # snappy makes files smaller by a third, and takes a fifth longer.
 _ENCODINGS = {"offset": "DELTA_BINARY_PACKED", "next_offset": "DELTA_BINARY_PACKED"}
-_DICTIONARIES = ["topic", "broker", "partition", "index"]
+_DICTIONARIES = ("topic", "broker", "partition", "index")
+_PAYLOADS = ("value", "_raw", "_error")
+
+#: a decoded column gets a dictionary if its first row group has, in so many rows, a value eight times on average
+_SAMPLE_ROWS = 65536
+_REPEATS = 8
 
 
-class ParquetFile:
-    """A file that is being written at ``path``. It has taken ``rows`` so far, which begin at offset ``start``."""
+class OutputFile:
+    """A file that is being written to ``target``. It has taken ``rows`` so far, which begin at offset ``start``."""
 
-    def __init__(self, path: Path, schema: pa.Schema, compression: str, start: int):
-        self.path = path
+    def __init__(self, target: Target, start: int):
+        self.target = target
         self.start = start
         self.rows = 0
-        self._file = pa.OSFile(str(path), "wb")
-        self._writer = pq.ParquetWriter(
-            self._file, schema, compression=compression, store_schema=False,
-            use_dictionary=[name for name in _DICTIONARIES if name in schema.names],
-            column_encoding={name: encoding for name, encoding in _ENCODINGS.items() if name in schema.names},
-            write_statistics=[name for name in schema.names if name != "value"],
-        )  # fmt: skip
-        self._batches: list[pa.RecordBatch] = []
-        self._waiting_rows = self._waiting_bytes = 0
 
     @property
     def size(self) -> int:
-        """Bytes written so far; what waits for its row group does not count."""
-        return int(self._file.tell())
+        """Bytes written so far; what waits to be written does not count."""
+        return int(self.target.stream.tell())
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows; they are written with their row group."""
-        self._batches.append(batch)
+        """Take rows."""
         self.rows += batch.num_rows
+        self._add(batch)
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        raise NotImplementedError
+
+    def _end(self) -> None:
+        """Write the rest, and close all but the stream."""
+
+    def finish(self) -> int:
+        """Write the rest, and see to it that the file is there for good; its size in bytes."""
+        self._end()
+        self.target.stream.close()
+        return self.target.settle()
+
+    def discard(self) -> None:
+        """Give up: on a full disk the file's room may be wanted at once."""
+        _quietly(self._end)
+        _quietly(self.target.stream.close)
+        self.target.discard()
+
+
+class ParquetFile(OutputFile):
+    """Rows wait for their row group. What gets a dictionary is decided by the first one."""
+
+    def __init__(self, target: Target, start: int, schema: pa.Schema, compression: str):
+        super().__init__(target, start)
+        self._schema = schema
+        self._compression = compression
+        self._writer: pq.ParquetWriter | None = None
+        self._batches: list[pa.RecordBatch] = []
+        self._waiting_rows = self._waiting_bytes = 0
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
         self._waiting_rows += batch.num_rows
         self._waiting_bytes += batch.nbytes
         if self._waiting_rows >= ROW_GROUP_ROWS or self._waiting_bytes >= ROW_GROUP_BYTES:
             self._write()
 
     def _write(self) -> None:
-        self._writer.write_table(pa.Table.from_batches(self._batches), row_group_size=self._waiting_rows)
-        self._batches, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        table = pa.Table.from_batches(self._batches, self._schema)
+        if self._writer is None:
+            self._writer = self._open(table)
+        self._batches = []
+        self._writer.write_table(table, row_group_size=self._waiting_rows)
+        self._waiting_rows = self._waiting_bytes = 0
 
-    def finish(self) -> int:
-        """Write the rest, and see to it that the file is on disk; its size in bytes."""
+    def _open(self, table: pa.Table) -> pq.ParquetWriter:
+        names = self._schema.names
+        return pq.ParquetWriter(
+            self.target.stream, self._schema, compression=self._compression, store_schema=False,
+            use_dictionary=[name for name in names if name in _DICTIONARIES or _pays(name, table)],
+            column_encoding={name: encoding for name, encoding in _ENCODINGS.items() if name in names},
+            write_statistics=[name for name in names if name not in _PAYLOADS],
+        )  # fmt: skip
+
+    def _end(self) -> None:
         if self._batches:
             self._write()
-        self._writer.close()
-        self._file.close()
-        descriptor = os.open(self.path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-            return os.fstat(descriptor).st_size
-        finally:
-            os.close(descriptor)
+        if self._writer is not None:
+            self._writer.close()
 
     def discard(self) -> None:
-        """Give up: on a full disk the file's room may be wanted at once."""
         self._batches = []
-        for close in (self._writer.close, self._file.close):
-            _quietly(close)
-        self.path.unlink(missing_ok=True)
+        super().discard()
 
 
-def _quietly(close: Any) -> None:
+def _pays(name: str, table: pa.Table) -> bool:
+    """A dictionary makes this column smaller."""
+    kind = table.schema.field(name).type
+    if name in _PAYLOADS or not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+        return False
+    sample = table.column(name)[:_SAMPLE_ROWS]
+    return bool(pc.count_distinct(sample).as_py() * _REPEATS <= len(sample))
+
+
+def _quietly(close: Callable[[], Any]) -> None:
     try:
         close()
     except (OSError, pa.ArrowException, ValueError):

@@ -10,7 +10,6 @@ that is found unchanged. Of a partition whose tasks did not all succeed, the par
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import subprocess
 import threading
@@ -19,17 +18,19 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kafka07c._views import MessageSet
 from kafka07c.errors import CorruptMessageError, KafkaError, OffsetOutOfRangeError, PartitionPlace, SourceChangedError
 from kafka07c.names import TopicPartition
 from kafka07c.ranges import OnCorrupt, Range, Source
 from kafka07c.spark.layout import DEFAULT_LAYOUT, Layout
-from kafka07c.spark.manifest import DataFile, LastEntry, Output, Position, data_file_name
+from kafka07c.spark.manifest import DataFile, LastEntry, Manifest, Output, Position, data_file_name, segment_name
 from kafka07c.spark.planning import split
+from kafka07c.spark.remote import Out, RemoteOutput, is_remote, open_output
 from kafka07c.spark.report import IngestReport, PartitionReport
-from kafka07c.spark.writer import Progress, RangeResult, write_range
+from kafka07c.spark.stages import Stage, as_stage
+from kafka07c.spark.writer import RangeResult, StagedFile, write_range
 
 if TYPE_CHECKING:
     from pyspark.accumulators import AccumulatorParam
@@ -53,7 +54,7 @@ class IncompleteError(KafkaError):
 def ingest(
     source: Source,
     topics: Iterable[str],
-    out: str | os.PathLike[str],
+    out: Out,
     *,
     on_corrupt: OnCorrupt = "stop",
     layout: Layout = DEFAULT_LAYOUT,
@@ -61,7 +62,8 @@ def ingest(
     spark: SparkSession | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> IngestReport:
-    """Reads ``topics`` of ``source`` up to the end that they have now, and commits them to the folder ``out``.
+    """Reads ``topics`` of ``source`` up to the end that they have now, and commits them to ``out``: a folder, a URI such
+    as ``s3://bucket/path``, or ``(filesystem, path)`` with a file system of pyarrow's (see ``remote``).
 
     ``on_corrupt``: "stop" ends a partition before its first corrupt entry, "skip" leaves the entry out (of a damaged
     wrapper the messages before the first bad one are taken) and writes the range into the manifest. ``layout``: what
@@ -76,27 +78,60 @@ def ingest(
     if on_corrupt not in ("stop", "skip"):
         raise ValueError(f"on_corrupt is stop or skip, not {on_corrupt!r}")
     began = time.perf_counter()
+    topics = list(dict.fromkeys(topics))
+    check_layout(out, topics, on_corrupt, layout)
     # asked before the folder is made: a wrong name or address leaves nothing behind
-    partitions = [tp for topic in dict.fromkeys(topics) for tp in source.partitions(topic)]
-    with Output(out) as output:
+    partitions = [tp for topic in topics for tp in source.partitions(topic)]
+    with open_output(out) as output:
+        output.check_same(layout.to, columns_of(layout), output.path)
         plans = _plan(source, partitions, output)
         ranges = [range for plan in plans for range in plan.ranges]
         manifest, reading_seconds = None, 0.0
         if ranges:
-            stage = output.stage()
+            stage: Any = output.stage()
             with _session(spark, master) as session, _reporting(stage, sum(range.size for range in ranges), progress):
                 started = time.perf_counter()
                 results = run_tasks(session, source, ranges, stage, on_corrupt, layout)
                 reading_seconds = time.perf_counter() - started
             for plan in plans:
                 assemble(plan, results, stage.name)
-            runs = [plan.report.to_run() for plan in plans if plan.report.end > plan.report.start]
-            if runs:
-                manifest = output.commit(stage, source.name, on_corrupt, runs).number
+            new = [plan.report for plan in plans if plan.report.end > plan.report.start]
+            if new:
+                manifest = commit(output, stage, source, on_corrupt, layout, new).number
             else:
                 output.discard(stage)
         reports = [plan.report for plan in plans]
-    return IngestReport(Path(out), source.name, manifest, time.perf_counter() - began, reading_seconds, reports)
+        place = output.path
+    return IngestReport(place, source.name, manifest, time.perf_counter() - began, reading_seconds, reports)
+
+
+def check_layout(out: Out, topics: Iterable[str], on_corrupt: OnCorrupt, layout: Layout) -> None:
+    """ValueError for what cannot be with this layout."""
+    if layout.to == "kafka07":
+        if is_remote(out):
+            raise ValueError("kafka07 makes folders that are read as logs, on this machine's disks: give a path")
+        if on_corrupt == "skip":
+            raise ValueError("a log has no gaps: kafka07 cannot leave corrupt entries out")
+        for topic in topics:
+            segment_name(topic, 0, 0, 0)
+
+
+def columns_of(layout: Layout) -> dict[str, str] | None:
+    """What a manifest says of a decoder's columns."""
+    return None if layout.decoder is None else {field.name: str(field.type) for field in layout.decoder.schema}
+
+
+def commit(
+    output: Output | RemoteOutput,
+    stage: Any,
+    source: Source,
+    on_corrupt: OnCorrupt,
+    layout: Layout,
+    reports: Iterable[PartitionReport],
+) -> Manifest:
+    """One manifest with what the reports have."""
+    runs = [report.to_run() for report in reports]
+    return output.commit(stage, source.name, on_corrupt, runs, layout.to, columns_of(layout))
 
 
 # --- planning -----------------------------------------------------------------------------------------------------
@@ -108,7 +143,7 @@ class Plan:
     ranges: list[Range]
 
 
-def _plan(source: Source, partitions: list[TopicPartition], output: Output) -> list[Plan]:
+def _plan(source: Source, partitions: list[TopicPartition], output: Output | RemoteOutput) -> list[Plan]:
     """What to read of each partition; also of those that earlier runs read and the source does not list any more."""
     topics = {tp.topic for tp in partitions}
     missing = [tp for tp in output.positions if tp.topic in topics and tp not in set(partitions)]
@@ -194,7 +229,7 @@ def _describe(found: LastEntry | str | None) -> str:
 
 
 def run_tasks(
-    spark: SparkSession, source: Source, ranges: list[Range], stage: Path, on_corrupt: OnCorrupt, layout: Layout
+    spark: SparkSession, source: Source, ranges: list[Range], stage: Path | Stage, on_corrupt: OnCorrupt, layout: Layout
 ) -> dict[Range, RangeResult]:
     """Runs one task per range; results by range. A task that was lost has a result with a failure.
 
@@ -304,13 +339,13 @@ def _what_was_raised(error: Exception) -> str:
 
 
 @contextmanager
-def _reporting(stage: Path, total: int, progress: Callable[[int, int], None] | None) -> Iterator[None]:
+def _reporting(stage: Path | Stage, total: int, progress: Callable[[int, int], None] | None) -> Iterator[None]:
     """Calls ``progress`` while the block runs, and once more at its end."""
     if progress is None:
         yield
         return
     ended = threading.Event()
-    with Progress(stage) as file:
+    with as_stage(stage).progress() as file:
 
         def watch() -> None:
             while not ended.wait(_PROGRESS_INTERVAL):
@@ -360,10 +395,13 @@ def _take(report: PartitionReport, result: RangeResult, stage: str) -> None:
         if report.first_offset is None:
             report.first_offset = result.first_offset
         report.last_offset = result.last_offset
-    report.files += [
-        DataFile(
-            path=data_file_name(*report.tp, file.start, file.end, file.folder), staged=f"{stage}/{file.name}",
-            start=file.start, end=file.end, rows=file.rows, bytes=file.bytes,
-        )  # fmt: skip
-        for file in result.files
-    ]
+    report.files += [_data_file(file, report.tp, stage) for file in result.files]
+    report.undecodable += result.undecodable
+    report.dead_letters += [_data_file(file, report.tp, stage) for file in result.dead_letters]
+
+
+def _data_file(file: StagedFile, tp: TopicPartition, stage: str) -> DataFile:
+    """Its place, which it is yet to be moved to, unless it has one."""
+    path = file.path or data_file_name(*tp, file.start, file.end, file.folder, file.suffix)
+    staged = "" if file.path else f"{stage}/{file.name}"
+    return DataFile(path, staged, start=file.start, end=file.end, rows=file.rows, bytes=file.bytes)

@@ -29,7 +29,11 @@ files only: Spark, pandas and pyarrow given ``DIR`` (they skip folders that begi
         "corrupt": [{"start": 10, "end": 20, "reason": "..."}],
         "complete": true, "reason": null,   false: the run did not reach the end that it had set out for, and why
         "files": [{"path": "clicks-0-1-….parquet", "staged": "00000007-x7k2/….staged",
-                   "start": 0, "end": 4711, "rows": 100, "bytes": 3210}]}]}
+                   "start": 0, "end": 4711, "rows": 100, "bytes": 3210}],
+        "undecodable": 0, "dead_letters": []}],    messages that did not decode; files of them, like "files"
+     "to": "parquet", "columns": null}             the files' format; what a decoder made: {"id": "int64", ...}
+
+The last four are younger than the format's first version; where they are missing they are as shown.
 
 ``last`` is the last entry as the log stores it (a wrapper counts as one, by its own CRC); null where a run met none,
 and then the one before it counts. A resume reads that entry again: if it differs, the log is another one.
@@ -66,7 +70,10 @@ __all__ = [
     "Output",
     "PartitionRun",
     "Position",
+    "committed_files",
     "data_file_name",
+    "segment_name",
+    "unique_file_name",
 ]
 
 FORMAT = "kafka07c-manifest"
@@ -76,18 +83,42 @@ STATE = "_kafka07c"
 
 _MANIFEST_NAME = re.compile(r"(\d{8,18})\.json")
 _FOLDER = re.compile(r"(topic=[\w.~%-]+/)?(date=[\w.~%-]+/)?", re.ASCII)
+#: where messages go that did not decode
+DEAD_LETTERS = f"{STATE}/dead-letters/"
+_SUFFIX = r"\.(?:parquet|arrow|(?:csv|jsonl)(?:\.gz|\.zst)?)"
 _STAGED_NAME = re.compile(r"\d{8,18}-[0-9a-f]+/[0-9a-f]+\.staged")
 #: a file name has room for 255 bytes, numbers and dots take up to 72, and a topic's 255 characters may come to 3060
 _LONGEST_TOPIC = 180
 
 
-def data_file_name(topic: str, broker: int, partition: int, start: int, end: int, folder: str = "") -> str:
+def data_file_name(
+    topic: str, broker: int, partition: int, start: int, end: int, folder: str = "", suffix: str = ".parquet"
+) -> str:
     """The path in DIR of the file that holds offsets ``start`` up to ``end`` of a partition (those in ``folder``).
 
     In the topic all but letters, digits and ``_ . - ~`` is percent-encoded, and a leading ``_`` or ``.`` too, because
     readers skip such files. A very long one is cut, and ends in a digest.
     """
-    return f"{folder}{encoded(topic)}-{broker}-{partition}-{start:020d}-{end:020d}.parquet"
+    if suffix == ".kafka":
+        return segment_name(topic, broker, partition, start)
+    return f"{folder}{encoded(topic)}-{broker}-{partition}-{start:020d}-{end:020d}{suffix}"
+
+
+def unique_file_name(
+    topic: str, broker: int, partition: int, start: int, token: str, folder: str = "", suffix: str = ".parquet"
+) -> str:
+    """The path in DIR of a file that is never moved: its end is not known when it is begun."""
+    return f"{folder}{encoded(topic)}-{broker}-{partition}-{start:020d}-{token}{suffix}"
+
+
+def segment_name(topic: str, broker: int, partition: int, start: int) -> str:
+    """The path in DIR of a log's segment: a folder for each broker holds logs as a broker's own folder does.
+
+    ValueError: no folder can have the topic's name.
+    """
+    if "/" in topic or "\0" in topic or topic in ("", "..", "."):
+        raise ValueError(f"no folder can be called {topic!r}: --to kafka07 cannot hold this topic")
+    return f"broker-{broker}/{topic}-{partition}/{start:020d}.kafka"
 
 
 def date_folder(date: str | None) -> str:
@@ -155,6 +186,8 @@ class PartitionRun:
     complete: bool = True
     reason: str | None = None
     files: tuple[DataFile, ...] = ()
+    undecodable: int = 0
+    dead_letters: tuple[DataFile, ...] = ()
 
     @property
     def tp(self) -> TopicPartition:
@@ -170,6 +203,13 @@ class Manifest:
     source: str
     on_corrupt: str
     partitions: tuple[PartitionRun, ...]
+    to: str = "parquet"
+    columns: dict[str, str] | None = None
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """All files that it names, those with dead letters too."""
+        return tuple(file for run in self.partitions for file in (*run.files, *run.dead_letters))
 
     def to_json(self) -> bytes:
         document = {"format": FORMAT, "version": VERSION, **asdict(self)}
@@ -191,6 +231,8 @@ class Manifest:
                 source=_text(document["source"]),
                 on_corrupt=_text(document["on_corrupt"]),
                 partitions=tuple(map(_partition_run, document["partitions"])),
+                to=_text(document.get("to", "parquet")),
+                columns=_columns(document.get("columns")),
             )
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             what = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
@@ -217,6 +259,16 @@ def _text(value: Any) -> str:
     return value
 
 
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{value!r} where an object is expected")
+    return value
+
+
+def _columns(document: Any) -> dict[str, str] | None:
+    return None if document is None else {_text(name): _text(kind) for name, kind in _object(document).items()}
+
+
 def _range(document: dict[str, Any]) -> tuple[int, int]:
     start, end = _integer(document["start"]), _integer(document["end"])
     if end < start:
@@ -239,6 +291,8 @@ def _partition_run(document: dict[str, Any]) -> PartitionRun:
         complete=document["complete"] is True,
         reason=None if reason is None else _text(reason),
         files=tuple(_data_file(file, *tp) for file in document["files"]),
+        undecodable=_integer(document.get("undecodable", 0)),
+        dead_letters=tuple(_data_file(file, *tp, dead=True) for file in document.get("dead_letters", ())),
     )
     places: dict[str, int] = {}  # by folder: with dates, the same range lies in several
     for file in run.files:
@@ -249,39 +303,134 @@ def _partition_run(document: dict[str, Any]) -> PartitionRun:
     return run
 
 
-def _data_file(document: dict[str, Any], topic: str, broker: int, partition: int) -> DataFile:
+def _data_file(document: dict[str, Any], topic: str, broker: int, partition: int, *, dead: bool = False) -> DataFile:
     path, staged = _text(document["path"]), _text(document["staged"])
     # the paths are used for renames: nothing but the shapes that this module makes itself
     start, end = _range(document)
-    folder = path[: path.rfind("/") + 1]
-    if path != data_file_name(topic, broker, partition, start, end, folder) or not _FOLDER.fullmatch(folder):
+    if not _is_ours(path, (topic, broker, partition), start, end, moved=bool(staged), dead=dead):
         raise ValueError(f"{path!r} is not the name of this data file")
-    if not _STAGED_NAME.fullmatch(staged):
+    if staged and not _STAGED_NAME.fullmatch(staged):
         raise ValueError(f"{staged!r} is no path of a staged file")
     return DataFile(path, staged, start, end, _integer(document["rows"]), _integer(document["bytes"]))
+
+
+def _is_ours(path: str, tp: tuple[str, int, int], start: int, end: int, *, moved: bool, dead: bool) -> bool:
+    if path.endswith(".kafka"):
+        return moved and not dead and path == segment_name(*tp, start)
+    match = re.fullmatch(rf"(.*/)?([^/]+?)({_SUFFIX})", path, re.S)
+    if match is None:
+        return False
+    folder, suffix = match[1] or "", match[3]
+    if folder != DEAD_LETTERS if dead else not _FOLDER.fullmatch(folder):
+        return False
+    if moved:
+        return path == data_file_name(*tp, start, end, folder, suffix)
+    token = path.removesuffix(suffix).rpartition("-")[2]
+    return bool(re.fullmatch("[0-9a-f]{32}", token)) and path == unique_file_name(*tp, start, token, folder, suffix)
+
+
+def manifest_name(number: int) -> str:
+    return f"{number:08d}.json"
+
+
+def numbers(names: Iterable[str]) -> list[int]:
+    """Those of the manifests among these files, in order."""
+    return sorted(int(match[1]) for name in names if (match := _MANIFEST_NAME.fullmatch(name)))
+
+
+def read_manifest(data: bytes, number: int, path: str) -> Manifest:
+    """The manifest in a file; ManifestError if it is none, or that of another number."""
+    manifest = Manifest.from_json(data, path)
+    if manifest.number != number:
+        raise ManifestError(f"{path} says that it is number {manifest.number}")
+    return manifest
+
+
+def committed_files(path: str | os.PathLike[str]) -> list[str]:
+    """The paths of all data files that count, as they lie now; reads the manifests, and neither waits nor writes.
+
+    Files that the user has taken away are named all the same. Empty where nothing was ever committed.
+    """
+    out = Path(path)
+    folder = out / STATE / "manifests"
+    files = []
+    for number in numbers(entry.name for entry in folder.iterdir()) if folder.is_dir() else ():
+        manifest = read_manifest((folder / manifest_name(number)).read_bytes(), number, str(folder / manifest_name(number)))
+        for file in (file for run in manifest.partitions for file in run.files):
+            staged = out / STATE / "staged" / file.staged
+            files.append(str(staged if file.staged and staged.exists() else out / file.path))
+    return files
 
 
 # --- the folder ---------------------------------------------------------------------------------------------------
 
 
-class Output:
+class Ledger:
+    """What the manifests of an output say together.
+
+    ``source``: the source name of the last one (None: there is none), ``positions``: where each partition goes on,
+    ``to`` and ``columns``: the files' format and the columns that a decoder made (None: no decoder).
+    """
+
+    def __init__(self) -> None:
+        self.source: str | None = None
+        self.positions: dict[TopicPartition, Position] = {}
+        self.to = "parquet"
+        self.columns: dict[str, str] | None = None
+        self._last_number = 0
+
+    def check_same(self, to: str, columns: dict[str, str] | None, place: object) -> None:
+        """ManifestError unless new files can lie beside those that there are: of one format, and of one type of each
+        column. A column may be new, or gone: readers fill it up with nulls.
+        """
+        if self.source is None:
+            return
+        other = "give another output folder"
+        if to != self.to:
+            raise ManifestError(f"{place} holds files of format {self.to}, not {to}: {other}")
+        if (columns is None) != (self.columns is None):
+            what = "payloads as they are" if self.columns is None else "the columns of a decoder"
+            raise ManifestError(f"{place} holds {what}: {other}")
+        for name, kind in (self.columns or {}).items():
+            if (now := (columns or {}).get(name, kind)) != kind:
+                raise ManifestError(f"{place} holds column {name} as {kind}, it would be {now} now: {other}")
+
+    def _take_in(self, manifest: Manifest, name: str) -> None:
+        for run in manifest.partitions:
+            self._check_follows(run, name)
+            before = self.positions.get(run.tp)
+            last = run.last if run.last is not None or before is None else before.last
+            self.positions[run.tp] = Position(run.end, last)
+        self.source = manifest.source
+        self.to = manifest.to
+        if manifest.columns is not None:
+            self.columns = (self.columns or {}) | manifest.columns
+        self._last_number = manifest.number
+
+    def _check_follows(self, run: PartitionRun, name: str) -> None:
+        before = self.positions.get(run.tp)
+        if before is not None and run.start != before.end:
+            raise ManifestError(
+                f"{name}: {run.tp} goes on at offset {run.start}, but the manifests before it end at {before.end};"
+                " is one of them missing?"
+            )
+
+
+class Output(Ledger):
     """The one writer of an output folder, from opening to ``close()``; a context manager.
 
     Opening makes the folder if need be, takes its lock, reads the manifests, finishes the moves that they name and
-    removes staged files that none names. ``source`` is the source name of the last manifest (None: there is none),
-    ``positions`` where each partition goes on.
+    removes staged files that none names.
 
     Raises ManifestError: another process writes there, the folder holds other things, a manifest is damaged or is of
     a newer format. OSError: as the file system says.
     """
 
     def __init__(self, path: str | os.PathLike[str]):
+        super().__init__()
         self.path = Path(path)
         self.manifests_path = self.path / STATE / "manifests"
         self.staged_path = self.path / STATE / "staged"
-        self.source: str | None = None
-        self.positions: dict[TopicPartition, Position] = {}
-        self._last_number = 0
         self._create()
         self._lock = _Lock(self.path / STATE / "lock", self.path)
         try:
@@ -306,13 +455,26 @@ class Output:
         folder.mkdir()
         return folder
 
-    def commit(self, stage: Path, source: str, on_corrupt: str, partitions: Iterable[PartitionRun]) -> Manifest:
+    @property
+    def checkpoint(self) -> str:
+        """Where a stream's checkpoint has its place."""
+        return str(self.path.absolute() / STATE / "checkpoint")
+
+    def commit(
+        self,
+        stage: Path,
+        source: str,
+        on_corrupt: str,
+        partitions: Iterable[PartitionRun],
+        to: str = "parquet",
+        columns: dict[str, str] | None = None,
+    ) -> Manifest:
         """Commits what ``partitions`` name, whose files lie fsynced in ``stage``, and moves the files into place.
 
         After an OSError the folder is as it was before, or, if only the moves failed, the commit stands and the next
         opening finishes it. Raises ManifestError if a partition does not go on where its last commit ended.
         """
-        manifest = Manifest(self._last_number + 1, _now(), source, on_corrupt, tuple(partitions))
+        manifest = Manifest(self._last_number + 1, now(), source, on_corrupt, tuple(partitions), to, columns)
         for run in manifest.partitions:
             self._check_follows(run, "the new manifest")
         self._remove_unnamed(stage, manifest)
@@ -330,7 +492,7 @@ class Output:
 
     def publish(self, manifest: Manifest) -> None:
         """The commit itself: the manifest under its name, and on disk."""
-        target = self.manifests_path / f"{manifest.number:08d}.json"
+        target = self.manifests_path / manifest_name(manifest.number)
         if target.exists():
             raise ManifestError(f"{target} exists already")
         temporary = target.with_suffix(".tmp")
@@ -348,7 +510,7 @@ class Output:
     def move(self, manifest: Manifest) -> None:
         """Moves the staged files of ``manifest`` that are still there to their places."""
         folders = {self.path}
-        for file in (file for run in manifest.partitions for file in run.files):
+        for file in manifest.files:
             target = self.path / file.path
             if not (self.staged_path / file.staged).exists():
                 continue  # moved before; or the user has taken it away since
@@ -360,7 +522,7 @@ class Output:
 
     def _remove_unnamed(self, stage: Path, manifest: Manifest) -> None:
         """Before the commit: on a full disk the manifest may need the room."""
-        named = {file.staged for run in manifest.partitions for file in run.files}
+        named = {file.staged for file in manifest.files}
         for path in stage.iterdir():
             if f"{stage.name}/{path.name}" not in named:
                 path.unlink()
@@ -379,43 +541,19 @@ class Output:
             _sync_folder(folder)
 
     def _load(self) -> list[Manifest]:
-        names = sorted(
-            (int(match[1]), entry.name)
-            for entry in self.manifests_path.iterdir()
-            if (match := _MANIFEST_NAME.fullmatch(entry.name))
-        )
         manifests = []
-        for number, name in names:
-            path = self.manifests_path / name
-            manifest = Manifest.from_json(path.read_bytes(), str(path))
-            if manifest.number != number:
-                raise ManifestError(f"{path} says that it is number {manifest.number}")
+        for number in numbers(entry.name for entry in self.manifests_path.iterdir()):
+            path = self.manifests_path / manifest_name(number)
+            manifest = read_manifest(path.read_bytes(), number, str(path))
             self._take_in(manifest, str(path))
             manifests.append(manifest)
         return manifests
-
-    def _take_in(self, manifest: Manifest, name: str) -> None:
-        for run in manifest.partitions:
-            self._check_follows(run, name)
-            before = self.positions.get(run.tp)
-            last = run.last if run.last is not None or before is None else before.last
-            self.positions[run.tp] = Position(run.end, last)
-        self.source = manifest.source
-        self._last_number = manifest.number
-
-    def _check_follows(self, run: PartitionRun, name: str) -> None:
-        before = self.positions.get(run.tp)
-        if before is not None and run.start != before.end:
-            raise ManifestError(
-                f"{name}: {run.tp} goes on at offset {run.start}, but the manifests before it end at {before.end};"
-                " is one of them missing?"
-            )
 
     def _finish(self, manifests: list[Manifest]) -> None:
         """Moves before removals: what a manifest names is data."""
         staged = {f"{path.parent.name}/{path.name}" for path in self.staged_path.glob("*/*")}
         for manifest in manifests:
-            if any(file.staged in staged for run in manifest.partitions for file in run.files):
+            if any(file.staged in staged for file in manifest.files):
                 self.move(manifest)
         for leftover in self.staged_path.iterdir():
             if leftover.is_dir() and not leftover.is_symlink():
@@ -441,14 +579,14 @@ class _Lock:
                 raise
             raise ManifestError(f"{folder} is being written by {holder}: one writer at a time") from None
         self._file.truncate(0)
-        self._file.write(f"process {os.getpid()} on {socket.gethostname()} since {_now()}\n")
+        self._file.write(f"process {os.getpid()} on {socket.gethostname()} since {now()}\n")
         self._file.flush()
 
     def release(self) -> None:
         self._file.close()
 
 
-def _now() -> str:
+def now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kafka07c.errors import BrokerConnectionError, CorruptMessageError, ZooKeeperError
+from kafka07c.errors import BrokerConnectionError, CorruptMessageError, UndecodableError, ZooKeeperError
 from kafka07c.names import TopicPartition
 from kafka07c.spark.manifest import CorruptRange, DataFile, LastEntry, PartitionRun
 
@@ -19,8 +19,9 @@ class PartitionReport:
 
     ``start`` .. ``end``: the offsets taken; ``bytes`` of them were read, damaged ranges left out; ``seconds``: the time
     of its tasks, added up; ``first_offset``, ``last_offset``: of the first and the last message (None: no message).
-    ``corrupt``: the ranges skipped. ``failure``: why the run did not get to the end that it had set out for; a
-    CorruptMessageError when a corrupt entry stopped it.
+    ``corrupt``: the ranges skipped. ``undecodable``: messages that did not decode, rows as such or in files of
+    ``dead_letters``. ``failure``: why the run did not get to the end that it had set out for; a CorruptMessageError when
+    a corrupt entry stopped it, an UndecodableError when a message did that does not decode.
     """
 
     topic: str
@@ -36,6 +37,8 @@ class PartitionReport:
     corrupt: list[CorruptRange] = field(default_factory=list)
     files: list[DataFile] = field(default_factory=list)
     last: LastEntry | None = None
+    undecodable: int = 0
+    dead_letters: list[DataFile] = field(default_factory=list)
     failure: Exception | None = None
 
     @property
@@ -47,6 +50,16 @@ class PartitionReport:
         return isinstance(self.failure, CorruptMessageError)
 
     @property
+    def stopped_by_data(self) -> bool:
+        """By a corrupt entry, or a message that does not decode: running again changes nothing."""
+        return isinstance(self.failure, (CorruptMessageError, UndecodableError))
+
+    @property
+    def undecodable_messages(self) -> int:
+        """Messages met that did not decode: those that are somewhere, and the one that stopped the partition."""
+        return self.undecodable + isinstance(self.failure, UndecodableError)
+
+    @property
     def corrupt_entries(self) -> int:
         """Corrupt entries met: those skipped, and the one that stopped the partition."""
         return len(self.corrupt) + self.stopped_by_corruption
@@ -56,7 +69,7 @@ class PartitionReport:
             topic=self.topic, broker=self.broker, partition=self.partition, start=self.start, end=self.end,
             messages=self.messages, bytes=self.bytes, last=self.last, corrupt=tuple(self.corrupt),
             complete=self.failure is None, reason=None if self.failure is None else str(self.failure),
-            files=tuple(self.files),
+            files=tuple(self.files), undecodable=self.undecodable, dead_letters=tuple(self.dead_letters),
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
@@ -67,7 +80,8 @@ class PartitionReport:
             "seconds": round(self.seconds, 3), "first_offset": self.first_offset, "last_offset": self.last_offset,
             "corrupt": [{"start": bad.start, "end": bad.end, "reason": bad.reason} for bad in self.corrupt],
             "complete": self.failure is None, "reason": None if self.failure is None else str(self.failure),
-            "files": [file.path for file in self.files],
+            "files": [file.path for file in self.files], "undecodable": self.undecodable_messages,
+            "dead_letters": [file.path for file in self.dead_letters],
         }  # fmt: skip
 
 
@@ -79,7 +93,7 @@ class IngestReport:
     end (the rest is Spark's start, planning and the commit).
     """
 
-    out: Path
+    out: Path | str
     source: str
     manifest: int | None
     seconds: float
@@ -96,13 +110,13 @@ class IngestReport:
 
     @property
     def corrupt(self) -> bool:
-        """A corrupt entry stopped a partition."""
-        return any(each.stopped_by_corruption for each in self.partitions)
+        """A corrupt entry, or a message that does not decode, stopped a partition."""
+        return any(each.stopped_by_data for each in self.partitions)
 
     @property
     def incomplete(self) -> bool:
-        """A partition failed for another reason than a corrupt entry: running again may go further."""
-        return any(each.failure is not None and not each.stopped_by_corruption for each in self.partitions)
+        """A partition failed for another reason than what is in it: running again may go further."""
+        return any(each.failure is not None and not each.stopped_by_data for each in self.partitions)
 
     @property
     def unreachable(self) -> bool:
