@@ -176,7 +176,7 @@ def targets() -> set[str]:
 
 
 def test_make_help_lists_every_target():
-    listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     names = [line.split()[1] for line in listed.splitlines()]
     assert sorted(names) == sorted(targets() - {"install"})  # which is a part of setup
 

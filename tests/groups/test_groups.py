@@ -26,7 +26,8 @@ AT_ONCE = 4
 def runs(request):
     """What comes of each scenario that was asked for."""
     names = [
-        item.callspec.params["name"] for item in request.session.items if "runs" in getattr(item, "fixturenames", ())
+        item.callspec.params["name"] for item in request.session.items
+        if item.module is request.module and "runs" in item.fixturenames
     ]
     with ExitStack() as stack:
         needed = {SCENARIOS[name].nodes for name in names}

@@ -24,7 +24,8 @@ AT_ONCE = 3
 def runs(request):
     """What comes of each scenario that was asked for."""
     names = [
-        item.callspec.params["name"] for item in request.session.items if "runs" in getattr(item, "fixturenames", ())
+        item.callspec.params["name"] for item in request.session.items
+        if item.module is request.module and "runs" in item.fixturenames
     ]
     with ZooKeeper(tick_ms=200) as zookeeper, ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(AT_ONCE))
