@@ -14,7 +14,8 @@ __all__ = ["Callbacks"]
 class Callbacks:
     """Calls functions one after the other, in the order given, from one thread, which is started by the first.
 
-    What a function raises is logged. After :meth:`close` what was asked for before is still called; no more is taken.
+    What a function raises is logged, SystemExit too: it ends nothing. After :meth:`close` what was asked for before is
+    still called; no more is taken.
     """
 
     def __init__(self, log: logging.Logger | logging.LoggerAdapter[logging.Logger]):
@@ -45,7 +46,7 @@ class Callbacks:
             function, arguments, done = call
             try:
                 function(*arguments)
-            except Exception:
+            except BaseException:  # whoever waits for the calls behind it would wait for ever
                 self._log.exception("a callback failed")
             finally:
                 done.set()

@@ -42,7 +42,7 @@ Codes: Kafka 0.7.2, ``kafka.common.ErrorMapping``. Codes 2 and 4 were never seen
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 if TYPE_CHECKING:
@@ -271,12 +271,14 @@ class NoOffsetError(PlacedError):
 class QueueFullError(KafkaError):
     """A producer's queue has no room, and its settings say not to wait, or not any longer.
 
-    ``queued``: how many records of the call went into the queue before; they are sent.
+    ``queued``: how many records of the call went into the queue before; they are sent. ``refused``: for a call with
+    many, which did not, by their places in it; with keys these need not be the last.
     """
 
     def __init__(self, reason: str, *, queued: int = 0):
         super().__init__(reason)
         self.queued = queued
+        self.refused: Sequence[int] = (0,)
 
 
 class ProducerClosedError(KafkaError):

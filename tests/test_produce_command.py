@@ -277,6 +277,30 @@ def test_a_broker_that_is_not_there(tmp_path, keys):
     assert len(told) == 6 and "'key:0' (5 bytes): failed: " in told[0] and told[5].endswith(": and 3 more")
 
 
+@pytest.mark.parametrize("keys", [[], ["-K", ":"]])
+def test_a_zookeeper_that_is_not_there(tmp_path, keys):
+    lines = b"".join(b"key:%d\n" % number for number in range(8))
+    letter = tmp_path / "letter"
+    code, out, err = run(
+        None, "--zookeeper", f"127.0.0.1:{free_ports(1)[0]}", "-t", "clicks", *keys, "--json", "--dead-letter", letter,
+        "-X", "zk.connectiontimeout.ms=300", "-X", "zk.read.num.retries=0", given=lines,
+    )  # fmt: skip
+    assert code == 3 and letter.read_bytes() == lines and "8 failed" in err
+    assert json.loads(out)["failed"] == 8
+
+
+@pytest.mark.parametrize("keys", [[], ["-K", ":"]])
+def test_what_finds_no_room_is_kept_and_the_rest_is_told_about(broker, tmp_path, keys):
+    lines = [b"key:%d" % number for number in range(20)]
+    letter = tmp_path / "letter"
+    options = ("-X", "queue.size=10", "-X", "queue.enqueueTimeout.ms=0", "--json", "--dead-letter", letter)
+    code, out, _ = run(broker, *TO, *keys, *options, given=b"\n".join(lines))
+    summary = json.loads(out)
+    assert (code, summary["written"], summary["failed"]) == (5, 10, 10)
+    assert letter.read_bytes().split() == lines[10:]
+    assert payloads(broker) == ([line[4:] for line in lines[:10]] if keys else lines[:10])
+
+
 def test_what_failed_can_be_sent_again(broker, tmp_path):
     lines = b"1\n2\n3\n"
     letter = tmp_path / "letter"

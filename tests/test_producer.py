@@ -27,6 +27,7 @@ from kafka07c.producer import (
     State,
     StringEncoder,
 )
+from kafka07c.producer.batches import Batch
 from kafka07c.testing import ZooKeeper
 
 VISIBLE_AT_ONCE = {"log.flush.interval": 1}
@@ -306,6 +307,69 @@ def test_a_full_queue_raises_at_once_or_after_a_while(broker, wait_ms):
         broker.faults.clear()
     assert read_back(broker, "t") == numbers(10) == told.values
     assert metrics.snapshot()["KafkaProducerStats.Written{topic=t}"] == 10
+
+
+def test_a_column_of_which_a_part_finds_room_is_told_about_as_that_part(broker):
+    told = Told()
+    with Producer(brokers=listed(broker), on_delivery=told, queue_messages=10, enqueue_timeout_ms=0) as producer:
+        broker.faults.stall_next("offsets")
+        with pytest.raises(QueueFullError) as caught:
+            producer.send_batch("t", numbers(25), partition=HERE)
+        assert caught.value.queued == 10 and list(caught.value.refused) == list(range(10, 25))
+        with pytest.raises(QueueFullError) as caught:
+            producer.send_batch("t", numbers(3), partition=HERE)
+        assert caught.value.queued == 0
+        broker.faults.clear()
+        assert producer.flush(PATIENCE) == 0
+        (delivery,) = told.deliveries
+    assert (delivery.state, delivery.count, delivery.indexes) == (State.WRITTEN, 10, range(10))
+    assert read_back(broker, "t") == numbers(10)
+
+
+def test_a_column_that_was_written_before_the_rest_found_no_room(broker, monkeypatch):
+    told = Told()
+    with Producer(brokers=listed(broker), on_delivery=told, queue_messages=10, enqueue_timeout_ms=0) as producer:
+        add_batch = producer._dispatcher.queue.add_batch
+
+        def add_when_told(batch: Batch) -> None:
+            add_batch(batch)
+            producer._dispatcher.queue.flush(PATIENCE)
+            monkeypatch.setattr(producer._dispatcher.queue, "add_batch", refuse)
+
+        def refuse(batch: Batch) -> None:
+            raise QueueFullError("full")
+
+        monkeypatch.setattr(producer._dispatcher.queue, "add_batch", add_when_told)
+        with pytest.raises(QueueFullError):
+            producer.send_batch("t", numbers(25), partition=HERE)
+        assert producer.flush(PATIENCE) == 0
+        assert [(delivery.state, delivery.count) for delivery in told.deliveries] == [(State.WRITTEN, 10)]
+
+
+def test_a_full_queue_says_which_records_it_refused(chroot, tmp_path):
+    """With keys it is not the last ones: each partition's go in one piece."""
+    told = Told()
+    options = {"zookeeper": chroot, "partitions": 2, "properties": VISIBLE_AT_ONCE}
+    with Broker(tmp_path, broker_id=0, **options) as broker:
+        with Producer(zookeeper=chroot, mode="sync") as producer:
+            producer.send("t", b"", partition=HERE)
+        settings = {"partitioner": lambda key, count: int(key), "queue_messages": 4, "enqueue_timeout_ms": 0}
+        with Producer(zookeeper=chroot, on_delivery=told, **settings) as producer:
+            until(lambda: len(producer._router.partitions("t")) == 2)
+            broker.faults.stall_next("offsets")
+            with pytest.raises(QueueFullError) as caught:
+                producer.send_many("t", numbers(6), keys=["1", "0", "1", "0", "1", "0"])
+            broker.faults.clear()
+    refused = caught.value.refused
+    assert sorted([*map(int, told.values), *refused]) == list(range(6))
+    assert caught.value.queued == len(told.values) == 3 and list(refused) == [0, 2, 4]
+
+
+@pytest.mark.parametrize("keys", ["ab", b"ab"])
+def test_keys_are_a_list(broker, keys):
+    with Producer(brokers=listed(broker)) as producer:
+        with pytest.raises(TypeError, match="keys is one"):
+            producer.send_many("t", numbers(2), keys=keys)
 
 
 def test_the_queue_is_bounded_by_bytes_and_what_is_larger_goes_alone(broker):

@@ -243,6 +243,27 @@ def test_what_a_broker_that_left_was_to_get_goes_elsewhere(chroot, tmp_path):
     assert {d.partition for d in told.deliveries if d.ok and d.key} == {TopicPartition("t", 1, 0)}
 
 
+def test_a_partitioner_that_fails_when_a_broker_leaves_loses_nothing(chroot, tmp_path, caplog):
+    """It knows two partitions, and one is left: what it cannot place waits for the broker, and then fails."""
+    told = Told()
+    options = {"zookeeper": chroot, "properties": VISIBLE_AT_ONCE}
+    settings = {"on_delivery": told, "delivery_timeout_ms": 3000, "partitioner": lambda key, count: int(key)}
+    with Producer(zookeeper=chroot, **settings) as producer, Broker(tmp_path / "0", broker_id=0, **options) as staying:
+        with Broker(tmp_path / "1", broker_id=1, **options) as leaving:
+            for name in ("0-0", "1-0"):
+                producer.send("t", b"makes it", partition=name)
+            producer.flush()
+            until(lambda: len(producer._router.partitions("t")) == 2)
+            stalls = leaving.faults.stall_next(None)
+            producer.send_many("t", numbers(4), keys=["0", "1", "0", "1"])
+            assert stalls.wait_entered(PATIENCE)
+            producer.send_many("t", numbers(4, 4), keys=["0", "1", "0", "1"])
+        assert producer.flush(PATIENCE) == 0
+        assert set(read_back(staying, "t")) == {b"makes it", b"0", b"2", b"4", b"6"}
+    assert told.states == {State.WRITTEN: 6, State.FAILED: 4}
+    assert "cannot go elsewhere" in caplog.text
+
+
 def test_what_finds_no_other_broker_keeps_its_place(chroot, tmp_path):
     """One thread's records to one partition, by partition= and by key, while the only broker is gone."""
     told = Told()
@@ -349,6 +370,21 @@ def test_who_waits_for_room_hears_that_the_producer_is_closed(broker):
     assert [type(error) for error in raised] == [ProducerClosedError]
 
 
+def test_a_callback_that_exits_ends_nothing(broker, caplog):
+    told = Told()
+
+    def on_delivery(delivery: Delivery) -> None:
+        told(delivery)
+        raise SystemExit(3)
+
+    with Producer(brokers=listed(broker), on_delivery=on_delivery) as producer:
+        for value in (b"one", b"two"):
+            producer.send("t", value, partition=HERE)
+            assert producer.flush(PATIENCE) == 0
+    assert told.values == [b"one", b"two"]
+    assert "SystemExit" in caplog.text
+
+
 def run_python(program: str, *arguments: str) -> str:
     command = [sys.executable, "-c", textwrap.dedent(program), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
@@ -369,6 +405,23 @@ def test_the_interpreters_end_drains(broker):
     )
     assert out.split() == ["written"] * 3
     assert read_back(broker, "t") == [b"one", b"two", b"three"]
+
+
+def test_the_interpreters_end_drains_what_nobody_holds_any_more(broker):
+    out = run_python(
+        """
+        import gc, sys
+        from kafka07c import Producer
+        def send():
+            producer = Producer(brokers=sys.argv[1], queue_time_ms=60_000, on_delivery=lambda d: print(d.state))
+            producer.send("t", b"one", partition="0-0")
+        send()
+        gc.collect()
+        """,
+        listed(broker),
+    )
+    assert out.split() == ["written"]
+    assert read_back(broker, "t") == [b"one"]
 
 
 def test_a_forked_child_is_told_to_make_its_own(broker):

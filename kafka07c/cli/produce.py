@@ -300,12 +300,15 @@ class _Sender:
         try:
             self._send(lines, name)
         except QueueFullError as error:
-            self._outcome.refused(lines[error.queued :], name, error)
+            self._outcome.refused([lines[i] for i in error.refused], name, error)
         except MessageTooLargeError as error:
             if len(lines) == 1:
                 self._outcome.refused(lines, name, error)
             else:
                 self._send_one_by_one(lines)
+        except KafkaError as error:  # the end of it all, but what was read is kept
+            self._outcome.refused(lines, name, error)
+            raise
         if self._sync:
             self._producer.flush()
 
@@ -384,7 +387,8 @@ class _Outcome:
         if delivery.resends:
             self.resends += count
         if not delivery.ok:
-            self._keep(lines, name, f"{delivery.state}: {delivery.error}")
+            those = lines if delivery.indexes is None else [lines[i] for i in delivery.indexes]
+            self._keep(those, name, f"{delivery.state}: {delivery.error}")
 
     def settled_one(self, key_delimiter: bytes | None, delivery: Delivery) -> None:
         """The producer's word on one record of several."""

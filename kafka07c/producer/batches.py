@@ -72,6 +72,16 @@ class Column:
             outcomes, self._outcomes = self._outcomes, []
         return self.summary(outcomes)
 
+    def cut_off(self, count: int) -> Delivery | None:
+        """The last ``count`` messages were not taken. What is to be told if all before them are final already."""
+        with self._lock:
+            self.chosen = self.chosen[: len(self.chosen) - count]
+            self._open -= count
+            if self._open or not self._outcomes:
+                return None
+            outcomes, self._outcomes = self._outcomes, []
+        return self.summary(outcomes)
+
     def summary(self, outcomes: Sequence[Outcome]) -> Delivery:
         """What there is to say after these: the worst state, with its error; the partition if there is but one."""
         worst = max(outcomes, key=lambda outcome: _BADNESS[outcome.state])

@@ -15,7 +15,7 @@ from kafka07c.cluster import Cluster
 from kafka07c.errors import KafkaError, ProducerClosedError
 from kafka07c.metrics import Metrics
 from kafka07c.names import BrokerAddress
-from kafka07c.producer.batches import Batch, BatchQueue, OnDelivery, Outcome
+from kafka07c.producer.batches import Batch, BatchQueue, Column, OnDelivery, Outcome
 from kafka07c.producer.config import ProducerConfig
 from kafka07c.producer.records import Delivery, State
 from kafka07c.producer.routing import Router, indexes_of
@@ -51,6 +51,7 @@ class Dispatcher:
         self._log = log
         self._callbacks = Callbacks(log)
         self._callbacks_thread: int | None = None
+        self._has_told_aside = False  # a flush waits for the callbacks' thread too
         self._lock = threading.Lock()
         self._senders: dict[int, Sender] = {}
         self._closed = False
@@ -90,7 +91,12 @@ class Dispatcher:
     def flush(self, timeout: float | None) -> int:
         """See :meth:`Producer.flush`."""
         self.refuse_callbacks("flush")
-        return self.queue.flush(timeout)
+        deadline = None if timeout is None else monotonic() + timeout
+        left = self.queue.flush(timeout)
+        if self._has_told_aside:
+            wait = threading.TIMEOUT_MAX if deadline is None else max(deadline - monotonic(), 0.0)
+            self._callbacks.call(lambda: None, wait=wait)
+        return left
 
     def refuse_callbacks(self, what: str) -> None:
         """RuntimeError in the callbacks' thread, for which one would wait in vain."""
@@ -146,6 +152,9 @@ class Dispatcher:
                     self.need_sender(piece.broker)
             except KafkaError:
                 left.append(batch)
+            except Exception as error:  # a partitioner that does not know the partitions as they are now
+                self._log.warning("records of topic %r cannot go elsewhere: %r", batch.topic, error)
+                left.append(batch)
             else:
                 batch.final = True  # its pieces are what counts now
                 moved += pieces
@@ -192,15 +201,21 @@ class Dispatcher:
 
     def tell(self, delivery: Delivery, callback: OnDelivery | None) -> None:
         """Tell about a record that never was in a batch: it was the handlers'."""
-        state = delivery.state
-        self._metrics.counter(_COUNTERS[state], topic=delivery.topic).inc()
+        self._metrics.counter(_COUNTERS[delivery.state], topic=delivery.topic).inc()
+        self._tell_aside(delivery, callback)
+
+    def cut_off(self, column: Column, count: int) -> None:
+        """The last ``count`` messages of a column found no room: tell about those before, if it is time."""
+        delivery = column.cut_off(count)
+        if delivery is not None:
+            self._tell_aside(delivery, column.callback)
+
+    def _tell_aside(self, delivery: Delivery, callback: OnDelivery | None) -> None:
+        """Tell what no batch in the queue stands for."""
+        self._has_told_aside = True
         self._callbacks.call(self._call, callback, delivery)
         if not delivery.ok:
             self._callbacks.call(self._call, self._dead_letter, delivery)
-
-    def wait_told(self, timeout: float | None) -> None:
-        """Wait until what was to be told by now has been."""
-        self._callbacks.call(lambda: None, wait=threading.TIMEOUT_MAX if timeout is None else max(timeout, 0.0))
 
     # In the callbacks' thread
 
@@ -222,7 +237,7 @@ class Dispatcher:
             return
         try:
             function(delivery)
-        except Exception:
+        except BaseException:  # SystemExit would end the thread, and with it all callbacks
             self._log.exception("a callback failed for a record of topic %r", delivery.topic)
 
 

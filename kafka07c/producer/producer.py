@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import monotonic, sleep
@@ -19,7 +18,7 @@ from kafka07c._build import build_message_set
 from kafka07c._views import MessageSet
 from kafka07c.cluster import Cluster
 from kafka07c.config import MAX_REQUEST_BYTES
-from kafka07c.errors import MessageTooLargeError, ProducerClosedError, QueueFullError, UnknownTopicError
+from kafka07c.errors import KafkaError, MessageTooLargeError, ProducerClosedError, QueueFullError, UnknownTopicError
 from kafka07c.errors import ZooKeeperError
 from kafka07c.metrics import Metrics
 from kafka07c.names import TopicPartition
@@ -36,8 +35,8 @@ __all__ = ["Producer"]
 
 _log = logging.getLogger("kafka07c.producer")
 
-#: producers that are open: they are drained when the interpreter ends
-_open: weakref.WeakSet[Producer] = weakref.WeakSet()
+#: producers that are open: they are drained when the interpreter ends, also those that nobody holds any more
+_open: set[Producer] = set()
 
 #: of a request beside the message sets: the names of topics and so on
 _REQUEST_HEAD_BYTES = 64 * 1024
@@ -258,8 +257,8 @@ class Producer:
         """Send many records of one topic; costs little per record. Their Deliveries in sync mode, in their order.
 
         ``keys``: one for each value (None among them: no key). Otherwise as :meth:`send`. All are checked before the
-        first is sent; but QueueFullError and ProducerClosedError may come after some were queued: ``queued`` of the
-        former says how many.
+        first is sent; but QueueFullError and ProducerClosedError may come after some were queued: ``queued`` and
+        ``refused`` of the former say how many, and which were not.
         """
         self._check_open()
         if self._staging is not None:
@@ -279,20 +278,16 @@ class Producer:
         if self._is_sync:
             return self._send_and_wait(list(self._batches(topic, shares, key_list, partition is not None, callback)))
         self._events.inc(len(payloads))
-        add_many = self._dispatcher.queue.add_many
-        queued = 0
-        for (broker, number), chosen, mine, cuts in shares:
+        pieces = [(share, cut) for share in shares for cut in share[3]]
+        for at, (((broker, number), chosen, mine, _), (low, high, size)) in enumerate(pieces):
+            part = mine if high - low == len(mine) else mine[low:high]
+            own = None if key_list is None else _those(key_list, chosen[low:high])
             self._dispatcher.need_sender(broker)
-            for low, high, size in cuts:
-                part = mine if high - low == len(mine) else mine[low:high]
-                own = None if key_list is None else _those(key_list, chosen[low:high])
-                left = len(payloads) - queued
-                try:
-                    self._add(left, add_many, topic, broker, number, partition is not None, part, size, own, callback)
-                except QueueFullError as error:
-                    error.queued = queued
-                    raise
-                queued += high - low
+            try:
+                self._dispatcher.queue.add_many(topic, broker, number, partition is not None, part, size, own, callback)
+            except QueueFullError as error:
+                self._no_room(error, len(payloads), [share[1][low:high] for share, (low, high, _) in pieces[at:]])
+                raise
         return None
 
     def send_batch(
@@ -333,16 +328,7 @@ class Producer:
             batches += self._pieces(topic, broker, number, partition is not None, own, told, key_list, chosen)
         if self._is_sync:
             return self._send_and_wait(batches)
-        self._events.inc(count)
-        queued = 0
-        for batch in batches:
-            self._dispatcher.need_sender(batch.broker)
-            try:
-                self._add(count - queued, self._dispatcher.queue.add_batch, batch)
-            except QueueFullError as error:
-                error.queued = queued
-                raise
-            queued += batch.count
+        self._queue_all(batches, count)
         return None
 
     def flush(self, timeout: float | None = None) -> int:
@@ -356,8 +342,6 @@ class Producer:
         self._dispatcher.refuse_callbacks("flush")
         left = 0 if self._staging is None else self._staging.flush(timeout)
         left += self._dispatcher.flush(None if deadline is None else deadline - monotonic())
-        if self._staging is not None:
-            self._dispatcher.wait_told(None if deadline is None else deadline - monotonic())
         return left
 
     def close(self, timeout: float | None = None) -> None:
@@ -429,7 +413,7 @@ class Producer:
             try:
                 self._stage_one(staging, topic, value, key, partition, callback)
             except QueueFullError as error:
-                error.queued = queued
+                error.queued, error.refused = queued, range(queued, len(records))
                 raise
 
     # What is checked
@@ -482,6 +466,8 @@ class Producer:
     def _key_list(self, keys: Any, count: int) -> list[Any] | None:
         if keys is None:
             return None
+        if isinstance(keys, (str, bytes, bytearray, memoryview)):
+            raise TypeError(f"keys is one {type(keys).__name__}: pass a list, one for each value, or call send()")
         found = keys.to_pylist() if hasattr(keys, "to_pylist") else list(keys)
         if len(found) != count:
             raise ValueError(f"{count} values and {len(found)} keys: there has to be one for each (None for none)")
@@ -560,7 +546,8 @@ class Producer:
             batch.column, batch.count = column, high - low
             batch.entries = entries[start : int(ends[high - 1])]
             batch.size = len(batch.entries)
-            batch.keys = None if keys is None else _those(keys, chosen[low:high])
+            batch.indexes = chosen[low:high]
+            batch.keys = None if keys is None else _those(keys, batch.indexes)
             yield batch
             low, start = high, int(ends[high - 1])
 
@@ -583,24 +570,33 @@ class Producer:
 
     # Into the queue
 
-    def _add(self, count: int, add: Callable[..., None], *arguments: Any) -> None:
-        """Queue ``count`` records (or the first of them); those that find no room are counted as dropped."""
-        try:
-            add(*arguments)
-        except QueueFullError:
-            self._dropped.inc(count)
-            raise
+    def _queue_all(self, batches: Sequence[Batch], count: int) -> None:
+        """Queue ``count`` records in their order. Where one batch is not taken, none behind it is."""
+        self._events.inc(count)
+        for at, batch in enumerate(batches):
+            try:
+                self._dispatcher.need_sender(batch.broker)
+                self._dispatcher.queue.add_batch(batch)
+            except KafkaError as error:
+                left = batches[at:]
+                if batch.column is not None:
+                    self._dispatcher.cut_off(batch.column, sum(b.count for b in left if b.column is batch.column))
+                if isinstance(error, QueueFullError):
+                    self._no_room(error, count, [each.indexes or (0,) for each in left])
+                raise
+
+    def _no_room(self, error: QueueFullError, count: int, pieces: Iterable[Sequence[int]]) -> None:
+        """Say in the error which of ``count`` records were refused, and count them as dropped."""
+        error.refused = sorted(index for indexes in pieces for index in indexes)
+        error.queued = count - len(error.refused)
+        self._dropped.inc(len(error.refused))
 
     def _send_and_wait(self, batches: list[Batch]) -> list[Delivery]:
         """Send, wait, and say what became of each record, or column; raise if one failed."""
         waiter = Waiter(sum(batch.count for batch in batches), final=self.config.verify)
-        self._events.inc(waiter.count)
-        queued = 0
         for batch in batches:
             batch.waiter = waiter
-            self._dispatcher.need_sender(batch.broker)
-            self._add(waiter.count - queued, self._dispatcher.queue.add_batch, batch)
-            queued += batch.count
+        self._queue_all(batches, waiter.count)
         waiter.wait()
         deliveries = _column_deliveries(batches, waiter) if batches[0].column else _deliveries(batches, waiter)
         for delivery in deliveries:
