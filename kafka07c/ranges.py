@@ -18,6 +18,7 @@ import logging
 import os
 import re
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -60,6 +61,10 @@ _SHORTEST_ENTRY = 9
 
 #: bytes in one piece of a walk
 _WALKED_BYTES = 4 * 1024 * 1024
+
+#: seconds between two tries to reach a broker again: at first, and at most
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,13 +262,19 @@ class Source(ABC):
 
 
 def open_source(
-    *, zookeeper: str | Access | None = None, brokers: str | None = None, logs: str | None = None, live: bool = False
+    *,
+    zookeeper: str | Access | None = None,
+    brokers: str | None = None,
+    logs: str | None = None,
+    live: bool = False,
+    patience: float = 0.0,
 ) -> Source:
     """The source that is named by exactly one of the three; ValueError otherwise, or when it does not parse.
 
     ``zookeeper``: ``host:port,host:port/chroot``. ``brokers``: ``0:host:port,1:host:port``. ``logs``:
     ``0:/path,1:/path``, each path a broker's whole log directory or one partition's, behind the id of its broker.
-    ``live``: which partitions there are is kept current, rather than found out once.
+    ``live``: which partitions there are is kept current, rather than found out once. ``patience``: seconds for which
+    reading waits for a broker that has gone, and then goes on where it was.
     """
     named = {"zookeeper": zookeeper, "brokers": brokers, "logs": logs}
     given = [name for name, value in named.items() if value is not None]
@@ -272,14 +283,22 @@ def open_source(
         raise ValueError(f"a source is named by exactly one of zookeeper, brokers and logs, not by {said}")
     if logs is not None:
         return ArchiveSource(logs, live=live)
-    return BrokerSource(zookeeper=zookeeper, brokers=brokers, live=live)
+    return BrokerSource(zookeeper=zookeeper, brokers=brokers, live=live, patience=patience)
 
 
 class BrokerSource(Source):
     """Live brokers, from ZooKeeper or a static list: a connection to each for questions, and one for each read."""
 
-    def __init__(self, *, zookeeper: str | Access | None = None, brokers: str | None = None, live: bool = False):
+    def __init__(
+        self,
+        *,
+        zookeeper: str | Access | None = None,
+        brokers: str | None = None,
+        live: bool = False,
+        patience: float = 0.0,
+    ):
         self.name = f"zookeeper:{zookeeper}" if zookeeper is not None else f"brokers:{brokers}"
+        self._patience = patience
         self._cluster = Cluster(zookeeper=zookeeper, brokers=brokers, live=live)
         self._consumers: dict[int, SimpleConsumer] = {}
         self._walkers: dict[int, SimpleConsumer] = {}
@@ -300,7 +319,7 @@ class BrokerSource(Source):
         return _bounds(self._consumer(tp.broker), tp)
 
     def all_bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        bounds = {}
+        bounds: dict[TopicPartition, tuple[int, int]] = {}
         for broker, tps in _by_broker(partitions).items():
             consumer = self._consumer(broker)
             first, last = _ask_all(consumer, tps, EARLIEST), _ask_all(consumer, tps, LATEST)
@@ -340,19 +359,26 @@ class BrokerSource(Source):
         return self._consumer(tp.broker).get_offsets_before(tp.topic, tp.partition, time, max_offsets)
 
     def only(self, tp: TopicPartition) -> Source:
-        source = BrokerSource(brokers=str(self._cluster.address(tp.broker)))
+        source = BrokerSource(brokers=str(self._cluster.address(tp.broker)), patience=self._patience)
         source.name = self.name
         return source
 
     def _read(self, rest: Range, skip: bool, fetch_bytes: int, fail_on_data_loss: bool) -> Iterator[MessageSet]:
-        with _POOL.consumer(self._cluster, rest.broker) as consumer:
-            _send_fetch(consumer, rest, fetch_bytes)
-            while rest.size:
-                part, rest = _next_part(consumer, rest, skip, fail_on_data_loss)
-                if rest.size:
-                    _send_fetch(consumer, rest, fetch_bytes)  # on its way while the caller works on this part
-                if part is not None:
-                    yield part
+        waiting = _Patience(self._patience)
+        while rest.size:
+            try:
+                with _POOL.consumer(self._cluster, rest.broker) as consumer:
+                    _send_fetch(consumer, rest, fetch_bytes)
+                    while rest.size:
+                        part, rest = _next_part(consumer, rest, skip, fail_on_data_loss)
+                        waiting.is_over()
+                        lost = _sent_ahead(consumer, rest, fetch_bytes)
+                        if part is not None:
+                            yield part
+                        if lost is not None:
+                            raise lost
+            except BrokerConnectionError as error:
+                waiting.wait(error, rest)
 
     def close(self) -> None:
         for broker in {*self._consumers, *self._walkers}:
@@ -503,6 +529,31 @@ class _Pool:
 _POOL = _Pool()
 
 
+class _Patience:
+    """Waits between tries to reach a broker again, for so many seconds in all since it was last there."""
+
+    def __init__(self, seconds: float):
+        self._seconds = seconds
+        self.is_over()
+
+    def is_over(self) -> None:
+        """The broker is there."""
+        self._since: float | None = None
+        self._pause = _FIRST_PAUSE
+
+    def wait(self, error: BrokerConnectionError, rest: Range) -> None:
+        """Wait a little, or raise when it was long enough."""
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        if now - self._since >= self._seconds:
+            if not self._seconds:
+                raise error
+            raise BrokerConnectionError(f"{error}; reading {rest} was tried again for {self._seconds:g} s") from None
+        _log.warning("%s; reading %s is tried again", error, rest)
+        time.sleep(self._pause)
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+
+
 def _bounds(consumer: SimpleConsumer, tp: TopicPartition) -> tuple[int, int]:
     first = consumer.get_offsets_before(tp.topic, tp.partition, EARLIEST, 1)
     last = consumer.get_offsets_before(tp.topic, tp.partition, LATEST, 1)
@@ -544,6 +595,16 @@ def _send_fetch(consumer: SimpleConsumer, rest: Range, fetch_bytes: int) -> None
     # by just that entry: so no entry of the answer starts past the end.
     max_bytes = min(fetch_bytes, max(rest.size, _SHORTEST_ENTRY))
     consumer.send_fetch(rest.topic, rest.partition, rest.start, max_bytes)
+
+
+def _sent_ahead(consumer: SimpleConsumer, rest: Range, fetch_bytes: int) -> BrokerConnectionError | None:
+    """Ask for what comes next while the caller works on what is there; the error if that could not be asked."""
+    if rest.size:
+        try:
+            _send_fetch(consumer, rest, fetch_bytes)
+        except BrokerConnectionError as error:
+            return error
+    return None
 
 
 def _next_part(

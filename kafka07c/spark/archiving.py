@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from kafka07c.errors import CorruptMessageError, KafkaError, UndecodableError
+from kafka07c.errors import BrokerConnectionError, CorruptMessageError, KafkaError, UndecodableError, ZooKeeperError
 from kafka07c.names import TopicPartition
 from kafka07c.ranges import OnCorrupt, Range, Source
 from kafka07c.spark import ingest, options
@@ -62,7 +62,7 @@ _ARROW_RANGES = pa.schema(
 )
 
 #: a batch of which something could not be read is tried so often before the query fails, with growing pauses
-_TRIES = 4
+_TRIES = 6
 _FIRST_PAUSE = 1.0
 
 #: seconds between two looks at whether to stop
@@ -311,7 +311,11 @@ class _Batches:
     def _try(self, wanted: list[Range], batch_id: int) -> list[Exception]:
         """Reads what is not there yet, and commits what of it fits; why the rest does not."""
         began = time.monotonic()
-        plans = [plan for each in wanted if (plan := self._plan(each)) is not None]
+        try:
+            plans = [plan for each in wanted if (plan := self._plan(each)) is not None]
+        except (BrokerConnectionError, ZooKeeperError) as error:  # such as a broker that is being started again
+            self._source.close()  # its address is looked up anew
+            return [error]
         ranges = [range for plan in plans for range in plan.ranges]
         stage: Any = self._output.stage()
         results = (

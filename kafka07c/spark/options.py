@@ -18,8 +18,8 @@ from kafka07c.protocol import EARLIEST, LATEST
 from kafka07c.ranges import Source, open_source
 
 __all__ = [
-    "COLUMNS", "Assign", "Mode", "Offsets", "OptionError", "ReadOptions", "Subscribe", "SubscribePattern", "Times",
-    "columns", "parse",
+    "BROKER_PATIENCE", "COLUMNS", "Assign", "Mode", "Offsets", "OptionError", "ReadOptions", "Subscribe",
+    "SubscribePattern", "Times", "columns", "parse",
 ]  # fmt: skip
 
 _SOURCES = {"kafka07.zookeeper": "zookeeper", "kafka07.brokers": "brokers", "kafka07.logs": "logs"}
@@ -44,6 +44,9 @@ COLUMNS = (
 )  # fmt: skip
 HEADERS = "headers"
 CORRUPT = "_corrupt"
+
+#: seconds for which a query waits for a broker that has gone, in the middle of a batch: a restart takes less
+BROKER_PATIENCE = 60.0
 
 _BYTE_UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _TIME_UNITS = {
@@ -140,7 +143,7 @@ class ReadOptions:
 
     def open_source(self, **options: Any) -> Source:
         """The source, which has not opened anything yet; ``options`` go to `ranges.open_source`."""
-        return open_source(**self.source, **options)
+        return open_source(**self.source, **({"patience": BROKER_PATIENCE} | options))
 
 
 def parse(options: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:

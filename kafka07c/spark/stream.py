@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from kafka07c.errors import BrokerConnectionError, OffsetOutOfRangeError, UnknownTopicError, ZooKeeperError
 from kafka07c.names import TopicPartition, parse_partition
 from kafka07c.ranges import Range, Source
-from kafka07c.spark.options import ReadOptions
+from kafka07c.spark.options import BROKER_PATIENCE, ReadOptions
 from kafka07c.spark.planning import check_named, partitions_of, split, starting_offset
 from kafka07c.spark.reader import read_task, shortly
 
@@ -34,6 +34,10 @@ __all__ = ["Kafka07StreamReader", "offsets_from_json", "offsets_to_json"]
 _log = logging.getLogger(__name__)
 
 Ends = dict[TopicPartition, int]
+_R = TypeVar("_R")
+
+#: seconds between two tries to reach a broker
+_PAUSE = 1.0
 
 
 def offsets_to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
@@ -101,7 +105,10 @@ class Kafka07StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @shortly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        before, after = offsets_from_json(start), offsets_from_json(end)
+        # The batch stands already: a broker that has gone since then is waited for.
+        return _patiently(lambda: self._tasks(offsets_from_json(start), offsets_from_json(end)), self._source.close)
+
+    def _tasks(self, before: Ends, after: Ends) -> list[InputPartition]:
         ranges = [self._range(tp, before[tp], offset) for tp, offset in after.items() if tp in before]
         ranges = split(self._source, [each for each in ranges if each.size], self._options.min_partitions)
         sources = {tp: self._source.only(tp) for tp in {each.tp for each in ranges}}
@@ -151,7 +158,12 @@ class Kafka07StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _ends(self, partitions: list[TopicPartition], before: Ends) -> Ends:
         there = self._source.ends(partitions)
-        new = self._source.all_bounds([tp for tp in there if tp not in before])
+        try:
+            new = self._source.all_bounds([tp for tp in there if tp not in before])
+        except (BrokerConnectionError, ZooKeeperError) as error:
+            _log.warning("new partitions join later: %s", error)
+            new = {}
+            there = {tp: end for tp, end in there.items() if tp in before}
         ends = {}
         for tp, end in there.items():
             if tp in new:
@@ -209,3 +221,20 @@ class Kafka07StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start <= end:
             return Range(*tp, start, end)
         return Range(*tp, end, end)  # latestOffset has judged that loss
+
+
+def _patiently(ask: Callable[[], _R], forget: Callable[[], None]) -> _R:
+    """What ``ask`` gives; tried again for BROKER_PATIENCE while brokers or ZooKeeper do not answer.
+
+    ``forget`` is called before each further try, so that addresses are looked up anew.
+    """
+    until = time.monotonic() + BROKER_PATIENCE
+    while True:
+        try:
+            return ask()
+        except (BrokerConnectionError, ZooKeeperError) as error:
+            if time.monotonic() > until:
+                raise
+            _log.warning("%s; trying again", error)
+            forget()
+            time.sleep(_PAUSE)

@@ -1,0 +1,221 @@
+"""A stream under ``kill -9``: rows are sent in rounds, and in each round a process of the driver is killed while it reads.
+
+The moments, and what is killed, come from the seed. When all rounds are over a last driver reads to the end, and what
+came out is held against what was sent.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+from faults.stage import PATIENCE, BrokerStage, StageError
+
+from kafka07c import SyncProducer
+from kafka07c.testing import ZooKeeper
+from spark_proof import outputs, processes
+from spark_proof.messages import SIZE, Tally, payloads, tally, tally_sent
+
+TOPIC, COPY = "clicks", "copy"
+
+#: messages in one request of the sender
+_PER_SEND = 2_000
+
+#: seconds after a driver's first batch has begun in which its kill comes
+_WINDOW = (0.0, 3.0)
+
+#: seconds for a driver to start, and to end or read to its end
+_STARTING, _ENDING = 180.0, 1800.0
+
+_BROKER = {"log.file.size": 64 << 20, "log.flush.interval": 50_000, "log.default.flush.scheduler.interval.ms": 50}
+
+
+@dataclass
+class Killed:
+    """What was killed when: ``seconds`` after the driver had begun, and which batches had begun and not ended."""
+
+    what: str
+    seconds: float
+    under_way: list[str]
+
+
+@dataclass
+class Outcome:
+    """Of one kind of output: what is there, held against what was sent."""
+
+    kind: str
+    sent: Tally
+    found: Tally
+
+    @property
+    def ok(self) -> bool:
+        """The topic may have repeats, the files may not."""
+        if self.kind == "topic":
+            return (self.found.foreign, self.found.digest_of_distinct) == (0, self.sent.digest_of_distinct)
+        return self.found == self.sent
+
+
+@dataclass
+class Run:
+    """``rows`` through queries of ``kinds``, side by side, with a kill of each of ``kills``: "java" or "worker"."""
+
+    seed: int
+    rows: int
+    kinds: Sequence[str]
+    kills: Sequence[str]
+    max_bytes: int
+    killed: list[Killed] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        return bool(self.outcomes) and all(outcome.ok for outcome in self.outcomes)
+
+    def perform(self, zookeeper: ZooKeeper, keep: Path | None = None) -> Run:
+        """All of it; ``keep``: where to put everything if it goes wrong."""
+        began = time.monotonic()
+        name = f"spark-{'-'.join(self.kinds)}-{self.seed}"
+        with BrokerStage(
+            zookeeper, name, seed=self.seed, brokers=2, partitions=1, topics=(TOPIC, COPY), broker_properties=_BROKER
+        ) as stage:
+            self._random = random.Random(name)
+            self._stage = stage
+            try:
+                self._go_through_rounds()
+                self.outcomes = [self._judge(kind) for kind in self.kinds]
+            finally:
+                self.seconds = time.monotonic() - began
+                if keep is not None and not self.ok:
+                    stage.keep(keep)
+        return self
+
+    # rounds
+
+    def _go_through_rounds(self) -> None:
+        shares = [self.rows * place // (len(self.kills) + 1) for place in range(len(self.kills) + 2)]
+        for what, first, end in zip(self.kills, shares, shares[1:]):
+            sender = threading.Thread(target=self._send, args=(first, end))
+            sender.start()
+            self._run_and_kill(what)
+            sender.join()
+        self._send(shares[-2], shares[-1])
+        self._run_to_the_end()
+
+    def _send(self, first: int, end: int) -> None:
+        """The numbers in this range: to one broker, then to the other."""
+        producers = [SyncProducer("127.0.0.1", broker.port) for broker in self._stage.brokers]
+        for start in range(first, end, _PER_SEND):
+            rows = payloads(start, min(_PER_SEND, end - start))
+            column = pa.FixedSizeBinaryArray.from_buffers(
+                pa.binary(SIZE), len(rows), [None, pa.py_buffer(rows.tobytes())]
+            )
+            producers[start // _PER_SEND % 2].send(TOPIC, 0, column.cast(pa.binary()))
+        for producer in producers:
+            producer.close()
+
+    def _start_driver(self, last: bool) -> subprocess.Popen:
+        spec = {
+            "zookeeper": self._stage.zookeeper, "topic": TOPIC, "copy": COPY, "folder": str(self._stage.folder),
+            "kinds": list(self.kinds), "max_bytes": self.max_bytes, "last": last,
+            # with more than one try a task that lost its worker is run again, and the query need not end
+            "master": self._random.choice(["local[2]", "local[2,3]"]),
+        }  # fmt: skip
+        path = self._stage.folder / "spec.json"
+        path.write_text(json.dumps(spec))
+        command = [sys.executable, "-m", "spark_proof.driver", str(path)]
+        return self._stage.start("driver", command, stdout=subprocess.PIPE, text=True)
+
+    def _run_and_kill(self, what: str) -> None:
+        driver = self._start_driver(last=False)
+        try:
+            self._wait_until_it_runs(driver)
+            pause = self._random.uniform(*_WINDOW)
+            time.sleep(pause)
+            under_way = self._batches_under_way()
+            victim = processes.java(driver.pid) if what == "java" else self._worker(driver.pid)
+            if victim is None or not victim.kill():
+                raise StageError(f"there was no {what} to kill:\n{self._stage.told('driver')}")
+            self.killed.append(Killed(what, round(pause, 2), under_way))
+            if what == "worker":
+                self._wait_for_end(driver, 3.0)
+        finally:
+            self._end(driver)
+
+    def _wait_until_it_runs(self, driver: subprocess.Popen) -> None:
+        ready, _, _ = select.select([driver.stdout], [], [], _STARTING)
+        if not ready or driver.stdout.readline() != "running\n":
+            raise StageError(f"the driver did not get to its first batch:\n{self._stage.told('driver')}")
+
+    def _worker(self, pid: int) -> processes.Process | None:
+        """One of them, as soon as there is one."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            if found := processes.workers(pid):
+                return self._random.choice(found)
+            time.sleep(0.01)
+        return None
+
+    def _end(self, driver: subprocess.Popen) -> None:
+        """Java first: without a driver it would go on for a moment."""
+        if driver.poll() is None and (java := processes.java(driver.pid)) is not None:
+            java.kill()
+        if not self._wait_for_end(driver, PATIENCE):
+            driver.kill()
+            driver.wait()
+        driver.stdout.close()
+
+    def _wait_for_end(self, driver: subprocess.Popen, seconds: float) -> bool:
+        try:
+            driver.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def _run_to_the_end(self) -> None:
+        driver = self._start_driver(last=True)
+        try:
+            if not self._wait_for_end(driver, _ENDING) or driver.returncode:
+                raise StageError(f"the last driver did not read to the end:\n{self._stage.told('driver')}")
+        finally:
+            self._end(driver)
+
+    # what came of it
+
+    def _state(self, kind: str) -> Path:
+        if kind == "archive":
+            return self._stage.folder / "archive" / "_kafka07c" / "checkpoint"
+        return self._stage.folder / f"{kind}-state"
+
+    def _batches_under_way(self) -> list[str]:
+        """The kinds of those queries that have begun a batch and not ended it."""
+        return [kind for kind in self.kinds if _last(self._state(kind) / "offsets") > _last(self._state(kind) / "commits")]
+
+    def _judge(self, kind: str) -> Outcome:
+        return Outcome(kind, tally_sent(self.rows), tally(self._columns(kind), self.rows))
+
+    def _columns(self, kind: str) -> Iterator[pa.Array]:
+        if kind == "topic":
+            return outputs.topic([broker.log_dir for broker in self._stage.brokers], COPY)
+        return {"parquet": outputs.parquet, "archive": outputs.archive}[kind](self._stage.folder / kind)
+
+
+def _last(folder: Path) -> int:
+    """The latest batch in a folder of a checkpoint; -1 for none."""
+    return max((int(path.name) for path in folder.glob("[0-9]*") if path.name.isdigit()), default=-1)
+
+
+def drawn_kills(seed: int, count: int) -> list[str]:
+    """As many of one as of the other, in an order of the seed's."""
+    kills = ["java", "worker"] * (count // 2) + ["java"] * (count % 2)
+    random.Random(seed).shuffle(kills)
+    return kills
