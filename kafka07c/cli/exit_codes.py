@@ -14,6 +14,7 @@ from kafka07c.errors import (
     KafkaError,
     MissingExtraError,
     OutputFolderError,
+    UndecodableError,
     UnknownTopicError,
     ZooKeeperError,
 )
@@ -43,7 +44,7 @@ class UnreachableError(KafkaError):
 _CODES: tuple[tuple[tuple[type[Exception], ...], int], ...] = (
     ((UsageError, InvalidTopicError, UnknownTopicError, MissingExtraError, OutputFolderError), USAGE),
     ((BrokerConnectionError, ZooKeeperError, UnreachableError), UNREACHABLE),
-    ((CorruptMessageError,), CORRUPT),
+    ((CorruptMessageError, UndecodableError), CORRUPT),
     ((KafkaError, OSError), INCOMPLETE),
 )
 

@@ -1,19 +1,18 @@
-"""``kafka07c ingest``: topics into a folder of Parquet files."""
+"""``kafka07c ingest``: topics into a folder of Parquet files, or of others."""
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kafka07c.cli.arguments import Commands, add_command, add_source, open_source, source_of
 from kafka07c.cli.exit_codes import CORRUPT, INCOMPLETE, OK, UNREACHABLE, UsageError
 from kafka07c.cli.output import json_line, megabytes_per_second, note, progress_bar, table
-from kafka07c.errors import MissingExtraError
+from kafka07c.errors import DecoderError, MissingExtraError
 
 if TYPE_CHECKING:
+    from kafka07c.spark.decoders import Decoder
     from kafka07c.spark.ingest import IngestReport, PartitionReport
     from kafka07c.spark.layout import Layout
 
@@ -22,6 +21,8 @@ __all__ = ["add_parser", "run"]
 _EXAMPLE = """\
   kafka07c ingest --zookeeper zk1:2181/kafka --topic clicks --topic orders --out /data/kafka
   kafka07c ingest --logs 0:/archive/broker0,1:/archive/broker1 --topic clicks --out /data/kafka
+  kafka07c ingest --zookeeper zk1:2181/kafka --topic clicks --out s3://lake/clicks --decoder json
+  kafka07c ingest --zookeeper zk1:2181/kafka --topic clicks --out /backup --to kafka07
   kafka07c ingest --zookeeper zk1:2181/kafka --topic clicks --out /data/kafka --follow --interval 60
 """
 
@@ -31,25 +32,34 @@ def add_parser(commands: Commands) -> None:
         commands,
         "ingest",
         run,
-        help="topics into a folder of Parquet files",
+        help="topics into a folder of Parquet files, or of others",
         description="Reads topics to the end that they have now and writes Parquet. Run again, it goes on from there:\n"
-        "the folder's manifests say what it holds. Readers see complete, committed files only.",
+        "the folder's manifests say what it holds. Readers see complete, committed files only. See docs/ingest.md.",
         example=_EXAMPLE,
         fields="run: out, source, manifest (its number; null: nothing to commit), messages, bytes, seconds, "
         "reading_seconds, partitions: of each topic, broker, partition, start, end (what was read, in bytes of the "
         "log), messages, bytes, seconds, first_offset, last_offset, corrupt (start, end, reason of what was skipped), "
-        "complete, reason (of an end before the end), files",
+        "complete, reason (of an end before the end), files, undecodable (messages that did not decode), dead_letters "
+        "(files of them)",
     )
     add_source(parser, "--brokers")
     parser.add_argument("--topic", action="append", required=True, metavar="NAME", help="a topic; may be repeated")
-    parser.add_argument("--out", required=True, metavar="DIR", help="the output folder: new, empty, or of earlier runs")
+    parser.add_argument(
+        "--out", required=True, metavar="DIR", help="the output folder: new, empty, or of earlier runs; or s3://…, gs://…"
+    )
     parser.add_argument(
         "--on-corrupt",
         choices=("stop", "skip"),
         default="stop",
         help="a corrupt entry ends its partition (stop, the default; exit code 4), or is left out (skip)",
     )
-    parser.add_argument("--compression", default="snappy", metavar="CODEC", help="snappy (default), zstd, lz4, gzip…")
+    parser.add_argument(
+        "--to", default="parquet", metavar="FORMAT", help="parquet (default), arrow, csv, json, or kafka07: log segments"
+    )
+    parser.add_argument(
+        "--compression", metavar="CODEC", help="of Parquet snappy (default), zstd, lz4, gzip, none; others have fewer"
+    )
+    _add_decoding(parser)
     parser.add_argument(
         "--target-file-size", type=_size, metavar="SIZE", help="a file is closed at this size: 64m, say; default 256m"
     )
@@ -62,8 +72,8 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument(
         "--date-from",
-        metavar="MODULE:FUNCTION",
-        help="a function of yours: an Arrow array of payloads in, one of dates or strings out",
+        metavar="MODULE:FUNCTION|column:NAME",
+        help="a function of yours: an Arrow array of payloads in, one of dates or strings out; or a decoded column",
     )
     parser.add_argument(
         "--follow", action="store_true", help="go on with what comes, a commit each --interval, until Ctrl-C"
@@ -77,20 +87,46 @@ def add_parser(commands: Commands) -> None:
     )
 
 
+def _add_decoding(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("columns out of payloads")
+    group.add_argument(
+        "--decoder",
+        metavar="json|avro|protobuf|MODULE:FUNCTION",
+        help="make columns of the payloads; a function of yours: an Arrow array of them in, a RecordBatch out",
+    )
+    group.add_argument(
+        "--schema",
+        metavar="FILE",
+        help="json: a line 'name: type' for each column (without: by the first messages); avro: the writer's schema; "
+        "protobuf: what protoc --include_imports --descriptor_set_out wrote",
+    )
+    group.add_argument(
+        "--message", metavar="NAME", help="protobuf: the message's full name, or without --schema MODULE:CLASS"
+    )
+    group.add_argument(
+        "--sample", type=_count, metavar="N", help="json without --schema: look at so many messages; default 1000"
+    )
+    group.add_argument("--skip-bytes", type=_count, metavar="N", help="avro, protobuf: pass over a header of so many bytes")
+    group.add_argument("--column-prefix", metavar="TEXT", help="put this before the names of decoded columns")
+    group.add_argument(
+        "--on-undecodable",
+        choices=("fail", "keep", "dead-letter"),
+        default="fail",
+        help="a message that does not decode ends its partition (fail, the default; exit code 4), is a row with _raw and "
+        "_error (keep), or goes into a file of its own (dead-letter)",
+    )
+
+
 def run(args: argparse.Namespace) -> int:
     try:
         from kafka07c.spark import ingest
-        from kafka07c.spark.layout import COMPRESSIONS, TARGET_BYTES, Layout
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"{error.name} is not installed: pip install 'kafka07c[spark]'") from None
-    if args.compression not in COMPRESSIONS:
-        raise UsageError(f"--compression is one of {', '.join(COMPRESSIONS)}, not {args.compression}")
-    layout = Layout(
-        compression=args.compression,
-        target_bytes=args.target_file_size or TARGET_BYTES,
-        by_topic="topic" in args.partition_by,
-        date=_date_function(args),
-    )
+    try:
+        layout = _layout(args)
+        ingest.check_layout(args.out, args.topic, args.on_corrupt, layout)
+    except (ValueError, DecoderError) as error:
+        raise UsageError(str(error)) from None
     if args.follow:
         return _follow(args, layout)
     with open_source(args) as source, progress_bar("ingest") as progress:
@@ -108,6 +144,97 @@ def run(args: argparse.Namespace) -> int:
     return _exit_code(report)
 
 
+def _layout(args: argparse.Namespace) -> Layout:
+    """ValueError, UsageError: what is asked for does not go together."""
+    from kafka07c.spark.decoders import imported
+    from kafka07c.spark.layout import TARGET_BYTES, Layout
+
+    if ("date" in args.partition_by) != (args.date_from is not None):
+        raise UsageError("--partition-by date and --date-from go together")
+    date, column = None, None
+    if args.date_from is not None:
+        if args.date_from.startswith("column:"):
+            column = args.date_from.removeprefix("column:")
+        else:
+            try:
+                date = imported(args.date_from)
+            except ValueError as error:
+                raise UsageError(f"--date-from {error}") from None
+    return Layout(
+        compression=args.compression,
+        target_bytes=args.target_file_size or TARGET_BYTES,
+        by_topic="topic" in args.partition_by,
+        date=date,
+        to=args.to,
+        decoder=_decoder(args),
+        on_undecodable=args.on_undecodable,
+        date_column=column,
+    )
+
+
+def _decoder(args: argparse.Namespace) -> Decoder | None:
+    from kafka07c.spark import decoders
+
+    _check_goes_with_decoder(args)
+    if args.decoder is None:
+        return None
+    skip = args.skip_bytes or 0
+    decoder: Decoder
+    if args.decoder == "json":
+        decoder = _json_decoder(args)
+    elif args.decoder == "avro":
+        if args.schema is None:
+            raise UsageError("--decoder avro needs --schema FILE, the schema that the records were written with")
+        decoder = decoders.AvroDecoder(decoders.read_file(args.schema).decode(), skip=skip)
+    elif args.decoder == "protobuf":
+        if args.message is None:
+            raise UsageError("--decoder protobuf needs --message NAME")
+        given = None if args.schema is None else decoders.read_file(args.schema)
+        decoder = decoders.ProtobufDecoder(args.message, given, skip=skip)
+    else:
+        decoder = decoders.FunctionDecoder(decoders.imported(args.decoder), f"--decoder {args.decoder}")
+    return decoders.PrefixedDecoder(decoder, args.column_prefix) if args.column_prefix else decoder
+
+
+#: which decoders an option goes with
+_OPTIONS = {
+    "schema": ("json", "avro", "protobuf"), "message": ("protobuf",), "sample": ("json",),
+    "skip_bytes": ("avro", "protobuf"),
+}  # fmt: skip
+
+
+def _check_goes_with_decoder(args: argparse.Namespace) -> None:
+    for name, kinds in _OPTIONS.items():
+        if getattr(args, name) is not None and args.decoder not in kinds:
+            raise UsageError(f"--{name.replace('_', '-')} goes with --decoder {' or '.join(kinds)}")
+    if args.decoder is None and (args.column_prefix is not None or args.on_undecodable != "fail"):
+        raise UsageError("--column-prefix and --on-undecodable go with --decoder")
+
+
+def _json_decoder(args: argparse.Namespace) -> Decoder:
+    """By --schema, else as the output has it already, else by the first messages, and then it is told."""
+    from kafka07c.spark import decoders
+    from kafka07c.spark.remote import columns_held
+
+    if args.schema is not None:
+        return decoders.JsonDecoder(decoders.parse_schema(decoders.read_file(args.schema).decode()))
+    prefix = args.column_prefix or ""
+    if held := columns_held(args.out):
+        lines = [f"{name.removeprefix(prefix)}: {kind}" for name, kind in held.items()]
+        return decoders.JsonDecoder(decoders.parse_schema("\n".join(lines)))
+    with open_source(args) as source:
+        schema = decoders.infer_schema(decoders.first_messages(source, args.topic, args.sample or 1000))
+    listed = ", ".join(f"{field.name} {field.type}" for field in schema)
+    note(f"columns by the first messages, other fields are left out (--schema chooses): {listed}")
+    return decoders.JsonDecoder(schema)
+
+
+def _count(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", text) or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return int(text)
+
+
 def _size(text: str) -> int:
     match = re.fullmatch(r"([0-9]{1,15})([kmg]?)b?", text.strip().lower())
     if match is None or not int(match[1]):
@@ -120,21 +247,6 @@ def _folders(text: str) -> tuple[str, ...]:
     if names not in (("topic",), ("date",), ("topic", "date")):
         raise argparse.ArgumentTypeError(f"{text!r} is not topic, date, or topic,date")
     return names
-
-
-def _date_function(args: argparse.Namespace) -> Callable[[Any], Any] | None:
-    if ("date" in args.partition_by) != (args.date_from is not None):
-        raise UsageError("--partition-by date and --date-from go together")
-    if args.date_from is None:
-        return None
-    module, colon, name = args.date_from.partition(":")
-    try:
-        if not colon:
-            raise ValueError("expected MODULE:FUNCTION")
-        function: Callable[[Any], Any] = getattr(importlib.import_module(module), name)
-        return function
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UsageError(f"--date-from {args.date_from}: {error}") from None
 
 
 def _follow(args: argparse.Namespace, layout: Layout) -> int:
@@ -176,7 +288,7 @@ def _follow(args: argparse.Namespace, layout: Layout) -> int:
 
 
 def _table(report: IngestReport) -> str:
-    heads = (
+    heads: tuple[str, ...] = (
         "topic", "partition", "messages", "bytes", "MB/s", "first offset", "last offset", "corrupt entries", "state",
     )  # fmt: skip
     rows: list[tuple[object, ...]] = [
@@ -187,21 +299,29 @@ def _table(report: IngestReport) -> str:
         for each in report.partitions
     ]  # fmt: skip
     corrupt = sum(each.corrupt_entries for each in report.partitions)
+    undecodable = sum(each.undecodable_messages for each in report.partitions)
     rate = megabytes_per_second(report.bytes, report.reading_seconds)
     rows.append(("all", "", report.messages, report.bytes, rate, "", "", corrupt, ""))
+    if undecodable:
+        heads = (*heads[:-1], "undecodable", heads[-1])
+        counts = [*(each.undecodable_messages for each in report.partitions), undecodable]
+        rows = [(*row[:-1], count, row[-1]) for row, count in zip(rows, counts, strict=True)]
     return table(heads, rows, left=("topic", "partition", "state"))
 
 
 def _state(each: PartitionReport) -> str:
     if each.failure is None:
         return "complete"
-    return "stopped" if each.stopped_by_corruption else "incomplete"
+    return "stopped" if each.stopped_by_data else "incomplete"
 
 
 def _notes(report: IngestReport) -> None:
     for each in report.partitions:
         for bad in each.corrupt:
             note(f"kafka07c ingest: {each.tp}: skipped {bad.start} to {bad.end}: {bad.reason}")
+        if each.undecodable:
+            where = ", ".join(file.path for file in each.dead_letters) or "rows with _raw and _error"
+            note(f"kafka07c ingest: {each.tp}: {each.undecodable} messages did not decode: {where}")
         if each.failure is not None:
             reason = " ".join(str(each.failure).split())
             note(f"kafka07c ingest: {each.tp} was read up to offset {each.end}: {reason}")

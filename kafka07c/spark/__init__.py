@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from kafka07c.spark.archiving import archive
     from kafka07c.spark.listener import add_metrics
     from kafka07c.spark.progress import watch
+    from kafka07c.spark.remote import files_of
 
-__all__ = ["add_metrics", "archive", "register", "session", "watch"]
+__all__ = ["add_metrics", "archive", "files_of", "register", "session", "watch"]
 
-#: what comes from modules that import Spark, and so only when it is asked for
-_LATER = {"archive": "archiving", "add_metrics": "listener", "watch": "progress"}
+#: what comes from modules that import Spark or pyarrow, and so only when it is asked for
+_LATER = {"archive": "archiving", "add_metrics": "listener", "files_of": "remote", "watch": "progress"}
 
 
 if not TYPE_CHECKING:

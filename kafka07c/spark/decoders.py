@@ -560,7 +560,13 @@ class FunctionDecoder:
     def __init__(self, function: Callable[[pa.BinaryArray], Any], name: str = "the decoder"):
         self._function = function
         self._name = name
-        batch, _ = self.decode(pa.array([], pa.binary()))
+        try:
+            batch, _ = self.decode(pa.array([], pa.binary()))
+        except KafkaError:
+            raise
+        except Exception as error:
+            what = f"{type(error).__name__}: {_shortened(error)}"
+            raise DecoderError(f"{name} has to give its columns for no payloads too, and raised {what}") from error
         self.schema = batch.schema
 
     def decode(self, values: pa.BinaryArray) -> Decoded:

@@ -70,6 +70,7 @@ __all__ = [
     "Output",
     "PartitionRun",
     "Position",
+    "committed",
     "committed_files",
     "data_file_name",
     "segment_name",
@@ -352,14 +353,19 @@ def committed_files(path: str | os.PathLike[str]) -> list[str]:
     Files that the user has taken away are named all the same. Empty where nothing was ever committed.
     """
     out = Path(path)
-    folder = out / STATE / "manifests"
     files = []
-    for number in numbers(entry.name for entry in folder.iterdir()) if folder.is_dir() else ():
-        manifest = read_manifest((folder / manifest_name(number)).read_bytes(), number, str(folder / manifest_name(number)))
-        for file in (file for run in manifest.partitions for file in run.files):
-            staged = out / STATE / "staged" / file.staged
-            files.append(str(staged if file.staged and staged.exists() else out / file.path))
+    for file in (file for each in committed(out) for run in each.partitions for file in run.files):
+        staged = out / STATE / "staged" / file.staged
+        files.append(str(staged if file.staged and staged.exists() else out / file.path))
     return files
+
+
+def committed(path: Path) -> list[Manifest]:
+    """The manifests of an output folder, in order; none where it is none."""
+    folder = path / STATE / "manifests"
+    found = numbers(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+    places = [(number, folder / manifest_name(number)) for number in found]
+    return [read_manifest(place.read_bytes(), number, str(place)) for number, place in places]
 
 
 # --- the folder ---------------------------------------------------------------------------------------------------
@@ -541,12 +547,9 @@ class Output(Ledger):
             _sync_folder(folder)
 
     def _load(self) -> list[Manifest]:
-        manifests = []
-        for number in numbers(entry.name for entry in self.manifests_path.iterdir()):
-            path = self.manifests_path / manifest_name(number)
-            manifest = read_manifest(path.read_bytes(), number, str(path))
-            self._take_in(manifest, str(path))
-            manifests.append(manifest)
+        manifests = committed(self.path)
+        for manifest in manifests:
+            self._take_in(manifest, str(self.manifests_path / manifest_name(manifest.number)))
         return manifests
 
     def _finish(self, manifests: list[Manifest]) -> None:

@@ -17,6 +17,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -30,6 +31,7 @@ from kafka07c.spark.manifest import (
     Manifest,
     Output,
     PartitionRun,
+    committed,
     committed_files,
     manifest_name,
     now,
@@ -38,7 +40,7 @@ from kafka07c.spark.manifest import (
 )
 from kafka07c.spark.stages import RemoteStage, make_folder, underlying
 
-__all__ = ["Out", "RemoteOutput", "files_of", "is_remote", "open_output"]
+__all__ = ["Out", "RemoteOutput", "columns_held", "files_of", "is_remote", "open_output"]
 
 #: a folder, a URI, or a file system of pyarrow's with a path on it
 Out: TypeAlias = "str | os.PathLike[str] | tuple[pyarrow.fs.FileSystem, str]"
@@ -72,6 +74,17 @@ def files_of(out: Out) -> list[str]:
     prefix = base if isinstance(out, tuple) else str(out).rstrip("/")
     manifests = _manifests(filesystem, base)
     return [f"{prefix}/{file.path}" for each in manifests for run in each.partitions for file in run.files]
+
+
+def columns_held(out: Out) -> dict[str, str] | None:
+    """The columns that decoders made in ``out`` so far, and their types; None if there are none."""
+    if is_remote(out):
+        manifests = _manifests(*_place(out))
+    else:
+        assert not isinstance(out, tuple)
+        manifests = committed(Path(out))
+    held = [manifest.columns for manifest in manifests if manifest.columns is not None]
+    return {name: kind for columns in held for name, kind in columns.items()} or None
 
 
 def _place(out: Out) -> tuple[pyarrow.fs.FileSystem, str]:
