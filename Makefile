@@ -7,7 +7,7 @@ SOURCES := setup.py src_pyx/preflight.py $(wildcard src_pyx/kafka07c/*.p[yx]? sr
 EXTENSIONS := $(patsubst src_pyx/kafka07c/%.pyx,kafka07c.%,$(wildcard src_pyx/kafka07c/*.pyx))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test types interop soak soak-producer fuzz sanitize bench dist setup install clean
+.PHONY: help demo test types interop soak soak-producer fuzz sanitize bench dist cluster-test setup install clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -41,6 +41,9 @@ sanitize: setup ## the extensions built with ASan and UBSan in a folder of their
 bench: setup ## ratios of the codec to memcpy, in one run; JSON=1 gives an object a row
 	@$(RUN) -m bench.ratios $(if $(JSON),--json)
 
+cluster-test: setup ## a standalone Spark cluster whose nodes have a wheel, then a packed environment; Spark Connect (4 minutes)
+	@$(RUN) -m pytest tests/cluster --override-ini=addopts="-ra --strict-markers --import-mode=importlib -p no:cacheprovider"
+
 dist: ## sdist and this machine's wheel in dist/, looked into, installed anew and tried (2 minutes)
 	@$(PYTHON) src_pyx/preflight.py build
 	@$(PYTHON) shipping/dist.py
@@ -56,7 +59,7 @@ install: # the environment anew
 	@rm -rf $(VENV) build
 	@$(PYTHON) -m venv $(VENV)
 	@$(RUN) -m pip install --quiet --disable-pip-version-check 'setuptools>=77' 'cython>=3.3,<3.4' wheel
-	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[spark,cli,dev]'
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[spark,connect,cli,examples,dev]'
 	@$(PYTHON) src_pyx/preflight.py fingerprint > $(VENV)/fingerprint
 
 build/built: $(SOURCES)
