@@ -110,15 +110,38 @@ class Counter:
         yield Sample("counter", name, labels, self._value)
 
 
+#: for the parts of all gauges, which seldom change
+_parts_lock = threading.Lock()
+
+
 class Gauge:
-    """A number that goes up and down: the last one that was set, or what a function gives whenever it is asked for."""
+    """A number that goes up and down: the last one that was set, or what a function gives whenever it is asked for.
+
+    What several have under one name, such as the queues of two producers, is a sum: see :meth:`add`.
+    """
 
     def __init__(self) -> None:
         self._value: float | Callable[[], float | None] | None = None
+        self._parts: tuple[Callable[[], float], ...] = ()
 
     def set(self, value: int | float | Callable[[], float | None]) -> None:
         """The number, or a function that gives it (None: there is none at the moment)."""
         self._value = value
+
+    def add(self, part: Callable[[], float]) -> Callable[[], None]:
+        """From now on the number is a sum, and what ``part`` gives is in it, until what this returns is called."""
+        with _parts_lock:
+            self._parts = (*self._parts, part)
+            self._value = self._sum
+
+        def withdraw() -> None:
+            with _parts_lock:
+                self._parts = tuple(one for one in self._parts if one is not part)
+
+        return withdraw
+
+    def _sum(self) -> float:
+        return sum(part() for part in self._parts)
 
     @property
     def value(self) -> float | None:
@@ -244,6 +267,9 @@ class _Nothing:
 
     def set(self, value: object) -> None:
         pass
+
+    def add(self, part: object) -> Callable[[], None]:
+        return lambda: None
 
     def observe(self, seconds: float) -> None:
         pass

@@ -372,6 +372,19 @@ def test_keys_are_a_list(broker, keys):
             producer.send_many("t", numbers(2), keys=keys)
 
 
+def test_producers_that_count_in_one_place_show_what_their_queues_have_together(broker):
+    metrics = Metrics()
+    options = {"brokers": listed(broker), "metrics": metrics, "queue_time_ms": 60_000}
+    with Producer(**options) as one:
+        with Producer(**options) as other:
+            one.send_many("t", numbers(2), partition=HERE)
+            other.send("t", b"x", partition=HERE)
+            assert metrics.gauge("AsyncProducerQueueSizeStats.AsyncProducerQueueSize").value == 3
+        assert metrics.gauge("AsyncProducerQueueSizeStats.AsyncProducerQueueSize").value == 2
+        assert metrics.gauge("KafkaProducerStats.QueuedBytes").value == 2
+    assert metrics.gauge("AsyncProducerQueueSizeStats.AsyncProducerQueueSize").value == 0
+
+
 def test_the_queue_is_bounded_by_bytes_and_what_is_larger_goes_alone(broker):
     broker.faults.stall_next("offsets")
     with Producer(brokers=listed(broker), queue_bytes=1000, enqueue_timeout_ms=0) as producer:

@@ -63,8 +63,10 @@ class Dispatcher:
             batch_bytes=config.batch_bytes,
             linger=config.queue_time,
         )
-        metrics.gauge(figures.ASYNC_QUEUE_SIZE).set(lambda: self.queue.count)
-        metrics.gauge(figures.PRODUCER_QUEUED_BYTES).set(lambda: self.queue.size)
+        self._withdraw_figures = (
+            metrics.gauge(figures.ASYNC_QUEUE_SIZE).add(lambda: self.queue.count),
+            metrics.gauge(figures.PRODUCER_QUEUED_BYTES).add(lambda: self.queue.size),
+        )
 
     # For callers
 
@@ -128,8 +130,8 @@ class Dispatcher:
         self._callbacks.close()
         # callbacks of what has just failed: a second is time enough for those that do not block
         self.queue.flush(None if deadline is None else max(_CLOSE_WAIT, deadline - monotonic()))
-        for name in (figures.ASYNC_QUEUE_SIZE, figures.PRODUCER_QUEUED_BYTES):
-            self._metrics.gauge(name).set(0)
+        for withdraw in self._withdraw_figures:
+            withdraw()
 
     # For senders
 

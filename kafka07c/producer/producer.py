@@ -347,8 +347,8 @@ class Producer:
     def close(self, timeout: float | None = None) -> None:
         """Send what is queued, wait for it as :meth:`flush` does, and end. Twice does no harm.
 
-        What has no final state after ``timeout`` seconds fails with ProducerClosedError, and is told about.
-        RuntimeError when called from a callback.
+        What has no final state after ``timeout`` seconds fails with ProducerClosedError, or is ``unknown`` where it was
+        written and not read back yet; both are told about. RuntimeError when called from a callback.
         """
         self._check_process()
         self._dispatcher.refuse_callbacks("close")

@@ -195,7 +195,9 @@ class Sender:
         left = [batch for written in list(self._window) for batch in written.batches] + list(self._careful)
         left += [batch for batches, _ in list(self._returned) for batch in batches]
         if self._verifier is not None:
-            left += self._verifier.leftovers()
+            unwritten, unknown = self._verifier.leftovers()
+            left += unwritten
+            self._host.settle(unknown)
         self._host.settle([Outcome(batch, State.FAILED, closed_error(batch)) for batch in left])
 
     # --- the thread

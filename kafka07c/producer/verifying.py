@@ -274,10 +274,16 @@ class Verifier:
         """Wait for the thread's end, so many seconds at most."""
         self._thread.join(timeout)
 
-    def leftovers(self) -> list[Batch]:
-        """What is still expected; for one who has stopped it."""
+    def leftovers(self) -> tuple[list[Batch], list[Outcome]]:
+        """What is still expected; for one who has stopped it. Of what the broker has carried out nobody knows more."""
         with self._lock:
-            return [batch for lane in self._lanes.values() for batch in lane.expected]
+            left = [each for lane in self._lanes.values() for each in lane.expected.values()]
+        unknown = [
+            Outcome(each.batch, State.UNKNOWN, self._not_verified(each.batch, "when the producer was closed"))
+            for each in left
+            if each.confirmed
+        ]
+        return [each.batch for each in left if not each.confirmed], unknown
 
     # --- the thread
 
@@ -456,7 +462,8 @@ class Verifier:
                     del lane.expected[each.batch]
                 late += gone
         if late:
-            self._settle([Outcome(each.batch, State.UNKNOWN, self._not_verified(each.batch)) for each in late])
+            when = f"after {self._settings.verify_timeout:g} s (verify.timeout.ms)"
+            self._settle([Outcome(each.batch, State.UNKNOWN, self._not_verified(each.batch, when)) for each in late])
 
     def _deadline(self, each: _Expected) -> float:
         if not each.orphaned:
@@ -464,11 +471,10 @@ class Verifier:
         until = each.batch.since + self._settings.delivery_timeout
         return max(until, each.deadline) if each.confirmed else until
 
-    def _not_verified(self, batch: Batch) -> NotVerifiedError:
+    def _not_verified(self, batch: Batch, when: str) -> NotVerifiedError:
         why = f": {self._told_of}" if self._told_of else ""
         return NotVerifiedError(
-            f"it was written, and is neither found in the flushed log nor known to be missing after "
-            f"{self._settings.verify_timeout:g} s (verify.timeout.ms){why}",
+            f"it was written, and is neither found in the flushed log nor known to be missing {when}{why}",
             topic=batch.topic,
             broker=self._broker,
             partition=batch.number,
