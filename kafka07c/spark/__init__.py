@@ -47,6 +47,9 @@ def session(app: str = "kafka07c", master: str | None = None, **conf: object) ->
     ``session(**{"spark.driver.memory": "4g"})``. In a session that is running only those take effect that Spark can
     change then. The process's environment gets JAVA_HOME, PYSPARK_PYTHON and SPARK_LOCAL_IP, which Spark reads.
 
+    ``master`` ``"sc://host:15002"`` is a Spark Connect server, whose workers need kafka07c installed (the extra
+    ``connect`` is needed here); source, sink and ``watch`` work there, `archive` needs the driver.
+
     MissingExtraError when pyspark, or any Java, is missing.
     """
     source = _module("kafka07c.spark.source").Kafka07DataSource  # first: what is missing is told before Java starts

@@ -32,6 +32,7 @@ from kafka07c.spark.planning import split
 from kafka07c.spark.reader import shortly
 from kafka07c.spark.remote import Out, RemoteOutput, open_output
 from kafka07c.spark.report import PartitionReport
+from kafka07c.spark.sessions import refuse_connect
 from kafka07c.spark.stream import Kafka07StreamReader, offsets_from_json
 
 if TYPE_CHECKING:
@@ -178,6 +179,7 @@ def _begin(
         import kafka07c.spark
 
         spark = kafka07c.spark.session(app="kafka07c archive")
+    refuse_connect(spark, "archive()")
     spark.dataSource.register(Kafka07RangesSource)
     output = open_output(out)
     try:

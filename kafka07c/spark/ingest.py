@@ -260,6 +260,9 @@ def run_tasks(
 def _session(spark: SparkSession | None, master: str) -> Iterator[SparkSession]:
     """``spark``, or the session that is running, or a new one that is stopped again."""
     if spark is not None:
+        from kafka07c.spark.sessions import refuse_connect
+
+        refuse_connect(spark, "ingest()")
         yield spark
         return
     import kafka07c.spark
