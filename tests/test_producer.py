@@ -26,6 +26,7 @@ from kafka07c.producer import (
     Producer,
     State,
     StringEncoder,
+    default_partition,
 )
 from kafka07c.producer.batches import Batch
 from kafka07c.testing import ZooKeeper
@@ -150,6 +151,25 @@ def test_columns_of_several_shapes(broker):
         producer.send_batch("t", pa.chunked_array([[b"ee"], [b"ff"]], pa.binary()), partition=HERE)
         assert producer.send_batch("t", pa.array([], pa.binary()), partition=HERE) == []
     assert read_back(broker, "t") == [b"aa", b"bb", b"cc", b"dd", b"ee", b"ff"]
+
+
+def test_keys_of_a_column_may_be_a_column(chroot, tmp_path):
+    names = [f"k{i}" for i in range(60)]
+    given = [names, pa.array(names), pa.chunked_array([names[:7], names[7:]]), pa.array([n.encode() for n in names])]
+    with Broker(tmp_path, broker_id=0, partitions=3, zookeeper=chroot, properties=VISIBLE_AT_ONCE) as broker:
+        with Producer(zookeeper=chroot, mode="sync") as producer:
+            producer.send("t", b"makes it", partition=HERE)
+            until(lambda: len(producer._router.partitions("t")) == 3)
+            for keys in given:
+                told = producer.send_batch("t", pa.array(names), keys=keys)
+                assert sorted(i for each in told for i in each.indexes) == list(range(60))
+                for each in told:
+                    assert all(default_partition(names[i], 3) == each.partition.partition for i in each.indexes)
+            with pytest.raises(ValueError, match="60 values and 59 keys"):
+                producer.send_batch("t", pa.array(names), keys=pa.array(names[1:]))
+        for number in range(3):
+            mine = [name.encode() for name in names if default_partition(name, 3) == number]
+            assert [value for value in read_back(broker, "t", number) if value != b"makes it"] == mine * len(given)
 
 
 def test_keys_decide_and_order_is_kept_in_each_partition(chroot, tmp_path):
@@ -363,6 +383,18 @@ def test_a_full_queue_says_which_records_it_refused(chroot, tmp_path):
     refused = caught.value.refused
     assert sorted([*map(int, told.values), *refused]) == list(range(6))
     assert caught.value.queued == len(told.values) == 3 and list(refused) == [0, 2, 4]
+
+
+def test_callbacks_are_functions(broker):
+    for name in ("on_delivery", "dead_letter"):
+        with pytest.raises(TypeError, match=f"{name} must be a function"):
+            Producer(brokers=listed(broker), **{name: "print"})
+    with Producer(brokers=listed(broker)) as producer:
+        for send, value in ((producer.send, b"x"), (producer.send_many, [b"x"]), (producer.send_batch, [b"x"])):
+            with pytest.raises(TypeError, match="on_delivery must be a function"):
+                send("t", value, partition=HERE, on_delivery="print")
+        producer.send("t", b"y", partition=HERE)
+    assert read_back(broker, "t") == [b"y"]
 
 
 @pytest.mark.parametrize("keys", ["ab", b"ab"])

@@ -174,7 +174,7 @@ def _produce(args: argparse.Namespace) -> int:
             producer.close()
     finally:
         producer.close(0)
-    states: Counter[str] = Counter()
+    states = Counter(dict.fromkeys(("written", "verified", "failed", "unknown"), 0))
     for writer in writers:
         states.update(writer.states)
     measurement.report({"codec": args.codec or "none", "via": args.via, **states})
@@ -308,7 +308,7 @@ def _add_consume(actions: Commands) -> None:
     parser.add_argument("--via", choices=("batches", "poll"), default="batches",
                         help="whole message sets (default), or lists of messages")  # fmt: skip
     parser.add_argument("--fetch-size", type=positive, metavar="BYTES", help="0.7's fetch.size (default: 1048576)")
-    add_properties(parser, "the consumer's settings")
+    add_properties(parser, "consumer", "fetch.size=65536")
 
 
 def _consume(args: argparse.Namespace) -> int:
@@ -628,7 +628,7 @@ class _Measurement:
         print(f"{self._what} {self._topic}: {_in_words(figures)}")
         print("latency ms: " + ", ".join(f"{name} {_cell(value)}" for name, value in figures["latency_ms"].items()))
         if more:
-            print(", ".join(f"{name} {value}" for name, value in more.items()))
+            print(", ".join(f"{name} {value}" for name, value in more.items() if value != 0))
 
     def _work(self, worker: _Worker, barrier: threading.Barrier) -> None:
         try:

@@ -105,14 +105,17 @@ def add_codec(parser: argparse.ArgumentParser, about: str = "compress each batch
     parser.add_argument("-z", "--codec", choices=CODECS, help=about)
 
 
-def add_properties(parser: argparse.ArgumentParser, what: str = "the producer's settings") -> None:
+def add_properties(
+    parser: argparse.ArgumentParser, whose: str = "producer", example: str = "batch.size=1000"
+) -> None:
     """``-X NAME=VALUE`` and ``-F FILE``; see `properties_of`."""
+    what = f"the {whose}'s settings"
     parser.add_argument(
         "-X", "--property", action="append", default=[], metavar="NAME=VALUE",
-        help=f"one of {what} by its 0.7 name, such as batch.size=1000; may be repeated",
+        help=f"one of {what} by its 0.7 name, such as {example}; may be repeated",
     )  # fmt: skip
     parser.add_argument(
-        "-F", "--config", metavar="FILE", help=f"{what} by 0.7's names, as in producer.properties; -X goes before it"
+        "-F", "--config", metavar="FILE", help=f"{what} by 0.7's names, as in {whose}.properties; -X goes before it"
     )
 
 

@@ -132,9 +132,9 @@ class Hook:
             return self.known[text]()
         module, colon, path = text.partition(":")
         if not colon:
-            ours = ", ".join(self.known)
+            ours = f" (there is a like one for {', '.join(self.known)})" if self.known else ""
             raise ValueError(
-                f"{name} names the Java class {text!r}, which Python cannot run (there is a like one for {ours}): give "
+                f"{name} names the Java class {text!r}, which Python cannot run{ours}: give "
                 f"{self.option}=, {self.shape}, or name one here as 'module:name'"
             )
         try:

@@ -140,7 +140,8 @@ class Producer:
         self._closed = False
         self._is_sync = config.mode == "sync"
         self._encoder = config.encoder
-        self._on_delivery = on_delivery
+        self._on_delivery = None if on_delivery is None else _callback(on_delivery)
+        dead_letter = None if dead_letter is None else _callback(dead_letter, "dead_letter")
         self._max_plain = min(config.max_message_bytes, MAX_REQUEST_BYTES - _REQUEST_HEAD_BYTES)
         self._max_compressed = MAX_REQUEST_BYTES - _REQUEST_HEAD_BYTES
         metrics = figures.NONE if metrics is None else metrics
@@ -217,7 +218,7 @@ class Producer:
         ``verify`` NotVerifiedError; both are told to callbacks as well.
         """
         self._check_open()
-        callback = self._on_delivery if on_delivery is None else on_delivery
+        callback = self._on_delivery if on_delivery is None else _callback(on_delivery)
         if self._staging is not None:
             self._stage_one(self._staging, topic, value, key, partition, callback)
             return None
@@ -261,8 +262,8 @@ class Producer:
         ``refused`` of the former say how many, and which were not.
         """
         self._check_open()
+        callback = self._on_delivery if on_delivery is None else _callback(on_delivery)
         if self._staging is not None:
-            callback = self._on_delivery if on_delivery is None else on_delivery
             self._stage_many(self._staging, topic, values, keys, partition, callback)
             return None
         payloads = self._payloads(values)
@@ -274,7 +275,6 @@ class Producer:
         for route, chosen in self._shares(topic, key_list, len(payloads), partition):
             mine = _those(payloads, chosen)
             shares.append((route, chosen, mine, self._cuts(topic, mine, limit)))
-        callback = self._on_delivery if on_delivery is None else on_delivery
         if self._is_sync:
             return self._send_and_wait(list(self._batches(topic, shares, key_list, partition is not None, callback)))
         self._events.inc(len(payloads))
@@ -311,6 +311,7 @@ class Producer:
         self._check_open()
         if self._staging is not None:
             raise ValueError("handlers see records, and a column has none: use send_many()")
+        callback = self._on_delivery if on_delivery is None else _callback(on_delivery)
         entries = memoryview(build_message_set(column, offsets=offsets))
         messages = MessageSet(entries)
         count = len(messages)
@@ -324,7 +325,7 @@ class Producer:
         batches: list[Batch] = []
         for (broker, number), chosen in self._shares(topic, key_list, count, partition):
             own = entries if len(chosen) == count else picked_entries(entries, chosen)
-            told = Column(column, keys, self._on_delivery if on_delivery is None else on_delivery, chosen)
+            told = Column(column, keys, callback, chosen)
             batches += self._pieces(topic, broker, number, partition is not None, own, told, key_list, chosen)
         if self._is_sync:
             return self._send_and_wait(batches)
@@ -603,6 +604,12 @@ class Producer:
             if delivery.error is not None:
                 raise delivery.error
         return deliveries
+
+
+def _callback(function: OnDelivery, name: str = "on_delivery") -> OnDelivery:
+    if not callable(function):
+        raise TypeError(f"{name} must be a function (delivery), but is {function!r}")
+    return function
 
 
 def _those(values: list[T], chosen: Sequence[int]) -> list[T]:
