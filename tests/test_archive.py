@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
 
@@ -20,7 +21,9 @@ from kafka07c.errors import ManifestError
 from kafka07c.ranges import open_source
 from kafka07c.segments import Log
 from kafka07c.spark.archiving import archive
+from kafka07c.spark.decoders import JsonDecoder, parse_schema
 from kafka07c.spark.ingest import ingest
+from kafka07c.spark.layout import Layout
 from kafka07c.spark.manifest import Output
 from kafka07c.testing import start_process
 
@@ -146,6 +149,25 @@ def test_one_writer_at_a_time(spark, tmp_path):
     append(tmp_path, 0, 100)
     with Output(tmp_path / "out"), pytest.raises(ManifestError, match="is being written by"):
         archive({"kafka07.logs": f"0:{tmp_path / 'logs'}", "subscribe": "clicks"}, tmp_path / "out", spark=spark)
+
+
+def test_decoded_columns_and_a_place_without_renames(spark, tmp_path):
+    """The checkpoint lies there too; a message that does not decode ends the query, unless it has a place to go."""
+    read = {"kafka07.logs": f"0:{tmp_path / 'logs'}", "subscribe": "clicks"}
+    out = (tmp_path / "out").as_uri()
+    decoder = JsonDecoder(parse_schema("id: int64"))
+    with Log(tmp_path / "logs" / "clicks-0", writable=True) as log:
+        log.append(build_message_set([b'{"id": 1}', b'{"id": 2}', b"three", b'{"id": 4}']))
+
+    with pytest.raises(StreamingQueryException, match="partition 0, offset 38: message 0 of the entry here does not decode"):
+        archive(read, out, spark=spark, trigger=NOW, layout=Layout(decoder=decoder)).awaitTermination()
+    assert [pq.read_table(path)["id"].to_pylist() for path in sorted((tmp_path / "out").glob("*.parquet"))] == [[1, 2]]
+
+    layout = Layout(decoder=decoder, on_undecodable="dead-letter")
+    archive(read, out, spark=spark, trigger=NOW, layout=layout).awaitTermination()
+    rows = spark.read.parquet(*kafka07c.spark.files_of(out)).collect()
+    assert sorted(row.id for row in rows) == [1, 2, 4]
+    assert (tmp_path / "out" / "_kafka07c" / "checkpoint" / "commits").is_dir()
 
 
 # --- as a command

@@ -22,6 +22,7 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
+import kafka07c.spark
 from kafka07c import Codec, MessageSet, build_message_set
 from kafka07c._compress import deflate
 from kafka07c.broker import Broker
@@ -781,3 +782,33 @@ def test_two_cores_share_one_segment(tmp_path, spark):
     assert len(report.partitions[0].files) >= min(2, os.cpu_count() or 1)
     found = pq.ParquetDataset(tmp_path / "out").read(columns=["value"])["value"].to_pylist()
     assert sorted(found) == payloads
+
+
+MINE = """
+import pyarrow as pa, pyarrow.compute as pc
+
+def decode(values):
+    text = values.cast(pa.string())
+    return pa.record_batch({"kind": pc.list_element(pc.split_pattern(text, " "), 3)}), pc.ends_with(text, "gzip 3")
+"""
+
+
+def test_a_decoder_of_the_users_own_in_the_workers_and_files_by_uri(spark, tmp_path):
+    """The module lies in the current folder, and nowhere else."""
+    partition = filled(tmp_path / "b0", 0)
+    (tmp_path / "mine.py").write_text(MINE)
+    arguments = command("--logs", logs(tmp_path / "b0"), Path("out"))
+    arguments[arguments.index("out")] = (tmp_path / "out").as_uri()
+    arguments[1:1] = ["-P"]
+    ended = subprocess.run(
+        [*arguments, "--decoder", "mine:decode", "--on-undecodable", "dead-letter", "--json"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    report = json.loads(ended.stdout)
+    assert (report["messages"], report["partitions"][0]["undecodable"]) == (30, 3)
+    paths = kafka07c.spark.files_of((tmp_path / "out").as_uri())
+    assert sorted(path.removeprefix("file://") for path in paths) == sorted(map(str, (tmp_path / "out").glob("*.parquet")))
+    found = spark.read.parquet(*paths).groupBy("kind").count().collect()
+    assert {row.kind: row["count"] for row in found} == {"none": 3, "gzip": 12, "snappy": 15}
+    assert len(partition.rows) == 33
