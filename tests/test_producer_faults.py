@@ -517,6 +517,56 @@ def test_the_callback_handler_sees_and_changes_records(broker):
     assert len(own) == 5 and sorted(default.values) == [b"NEW", b"TWICE"]
 
 
+def test_what_a_handler_drops_is_told_about_then_and_not_kept(broker):
+    """One that filters, and one that lets go later of what it held back."""
+
+    class Filter(CallbackHandler):
+        held: ProducerRecord | None = None
+
+        def after_dequeuing_existing_data(self, record: ProducerRecord) -> Iterable[ProducerRecord]:
+            if record.value == b"hold":
+                self.held = record
+            return [record] if record.value.isdigit() and int(record.value) % 2 else []
+
+        def before_sending_data(self, records: Sequence[ProducerRecord]) -> Iterable[ProducerRecord]:
+            return records[1:]
+
+    handler, told = Filter(), Told()
+    with Producer(brokers=listed(broker), callback_handler=handler, on_delivery=told) as producer:
+        producer.send_many("t", [*numbers(1000), b"hold"], partition=HERE)
+        assert producer.flush(PATIENCE) == 0
+        assert sorted(told.values, key=int) == numbers(1000)  # each once, and not the one that is held
+        values = read_back(broker, "t")
+        assert told.states == {State.WRITTEN: len(values), State.FAILED: 1000 - len(values)} and len(values) < 500
+        (kept,) = producer._staging._kept.values()
+        assert kept() is handler.held
+        del kept
+        handler.held = None
+        producer.send("t", b"2", partition=HERE)
+        producer.flush(PATIENCE)
+        assert sorted(told.values[-2:]) == [b"2", b"hold"] and not producer._staging._kept
+    assert len(told) == 1002
+    assert all("dropped" in str(each.error) for each in told.deliveries if not each.ok)
+
+
+def test_what_is_no_record_fails_what_it_stands_for(broker):
+    class Wrong(CallbackHandler):
+        def before_enqueue(self, record: ProducerRecord) -> ProducerRecord:
+            return record.value if record.value == b"now" else record
+
+        def after_dequeuing_existing_data(self, record: ProducerRecord) -> Iterable[ProducerRecord]:
+            return [record.value] if record.value == b"later" else [record]
+
+    told = Told()
+    with Producer(brokers=listed(broker), callback_handler=Wrong(), on_delivery=told) as producer:
+        with pytest.raises(TypeError, match="a handler gives ProducerRecords, not bytes"):
+            producer.send("t", b"now", partition=HERE)
+        producer.send_many("t", [b"one", b"later", b"two"], partition=HERE)
+        assert producer.flush(PATIENCE) == 0
+    assert read_back(broker, "t") == [b"one", b"two"]
+    assert told.states == {State.WRITTEN: 2, State.FAILED: 1}
+
+
 def test_the_event_handler_sends_in_the_producers_place(broker):
     class Own(EventHandler):
         def handle(self, records, producer, encoder):

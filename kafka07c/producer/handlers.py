@@ -61,6 +61,7 @@ class CallbackHandler:
 
     With one, every record becomes a :class:`ProducerRecord`: slower than without. A method that raises loses nothing:
     from :meth:`before_enqueue` the error goes to whoever calls ``send``; elsewhere the records concerned fail with it.
+    So does what is given and neither given on nor held any more: it is dropped.
     """
 
     def init(self, properties: Mapping[str, str]) -> None:

@@ -27,7 +27,7 @@ class State(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class ProducerRecord:
     """A record as handlers see it, and may replace it: before ``value`` is encoded, before a partition is chosen."""
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from time import monotonic
-from typing import Any
+from typing import Any, Self
 
 from kafka07c.errors import KafkaError, ProducerClosedError, QueueFullError
 from kafka07c.names import BrokerAddress, TopicPartition
@@ -29,13 +30,29 @@ __all__ = ["Stage"]
 _Staged = tuple[ProducerRecord, OnDelivery | None]
 
 
+class _Kept(weakref.ref[ProducerRecord]):
+    """A record that a handler has been given and has not given on, for as long as it holds it. ``copy`` says what it was,
+    ``callbacks`` who is to hear of it, each time that it was given."""
+
+    __slots__ = ("callbacks", "copy", "key")
+
+    callbacks: deque[OnDelivery | None]
+    copy: ProducerRecord
+    key: int
+
+    def __new__(cls, record: ProducerRecord, gone: Callable[[_Kept], object]) -> Self:
+        kept = super().__new__(cls, record, gone)
+        kept.key, kept.copy, kept.callbacks = id(record), replace(record), deque()
+        return kept
+
+
 class Stage:
     """The handlers, the queue before them, and the thread that calls them. One producer's.
 
     ``send``: takes a record that has passed the handlers, and blocks while there is no room. ``route``: where a record
     goes. ``address``: where a broker is. ``tell``: tells what became of a record that never got to ``send``.
     ``default``: who hears of records that the handlers made. What a handler keeps is the record's own object, by which
-    it is known when it comes back; what has not come back at the end fails.
+    it is known when it comes back; what no handler holds any more, or what has not come back at the end, fails.
     """
 
     def __init__(
@@ -69,7 +86,8 @@ class Stage:
         self._closing = False
         self._stopping = False
         # what a handler was given and has not given on, by the record's identity; the same may be given twice
-        self._kept: dict[int, deque[_Staged]] = {}
+        self._kept: dict[int, _Kept] = {}
+        self._gone: deque[_Kept] = deque()  # what no handler holds any more, and so will not give on
         self._thread: threading.Thread | None = None
         if config.callback_handler is not None:
             config.callback_handler.init(config.callback_handler_properties or {})
@@ -78,7 +96,7 @@ class Stage:
 
     def put(self, record: ProducerRecord, callback: OnDelivery | None) -> None:
         """A record, as ``send`` was given it. What ``before_enqueue`` raises; QueueFullError, ProducerClosedError."""
-        record = self._callbacks.before_enqueue(record)
+        (record,) = _records([self._callbacks.before_enqueue(record)])
         try:
             self._enqueue((record, callback))
         except KafkaError:
@@ -109,7 +127,9 @@ class Stage:
             self._finish()
         with self._lock:
             self._stopping = True
-            left = [*self._queue, *(staged for kept in self._kept.values() for staged in kept)]
+            kept = [*self._kept.values(), *self._gone]
+            left = [*self._queue, *((each.copy, callback) for each in kept for callback in each.callbacks)]
+            self._gone.clear()
             self._queue.clear()
             self._kept.clear()
         for record, callback in left:
@@ -168,6 +188,8 @@ class Stage:
                 self._pass(taken)
             except Exception:
                 self._log.exception("handlers failed")
+            taken.clear()  # the last who hold them, but for a handler that does
+            self._fail_gone()
             with self._lock:
                 self._busy = 0
                 self._changed.notify_all()
@@ -175,11 +197,11 @@ class Stage:
 
     def _finish(self) -> None:
         try:
-            last = list(self._callbacks.last_batch_before_close())
+            last = _records(self._callbacks.last_batch_before_close())
         except Exception:
             self._log.exception("last_batch_before_close() failed")
             return
-        self._go_on([(record, self._claim(record, self._default)) for record in last])
+        self._go_on([(record, self._claim(record)) for record in last])
 
     def _pass(self, taken: Sequence[_Staged]) -> None:
         out: list[_Staged] = []
@@ -189,7 +211,7 @@ class Stage:
             return
         given = [record for record, _ in out]
         try:
-            records = list(self._callbacks.before_sending_data(given))
+            records = _records(self._callbacks.before_sending_data(given))
         except Exception as error:
             for record, callback in out:
                 self._fail(record, callback, _handler_error("before_sending_data", error))
@@ -198,11 +220,11 @@ class Stage:
         if len(records) == len(out):  # each in the place of another, if it is not the same
             self._go_on([(new, self._replaced(new, old)) for new, old in zip(records, given, strict=True)])
         else:
-            self._go_on([(record, self._claim(record, self._default)) for record in records])
+            self._go_on([(record, self._claim(record)) for record in records])
 
     def _dequeued(self, record: ProducerRecord, callback: OnDelivery | None) -> list[_Staged]:
         try:
-            records = list(self._callbacks.after_dequeuing_existing_data(record))
+            records = _records(self._callbacks.after_dequeuing_existing_data(record))
         except Exception as error:
             self._fail(record, callback, _handler_error("after_dequeuing_existing_data", error))
             return []
@@ -210,8 +232,8 @@ class Stage:
         staged: list[_Staged] = []
         same = any(each is record for each in records)
         for each in records:
-            if same or id(record) not in self._kept:
-                staged.append((each, self._claim(each, self._default)))
+            if same or self._found(record) is None:
+                staged.append((each, self._claim(each)))
             else:  # it is in the place of the one that came out
                 staged.append((each, self._replaced(each, record)))
         return staged
@@ -219,26 +241,42 @@ class Stage:
     def _keep(self, staged: Iterable[_Staged]) -> None:
         with self._lock:
             for record, callback in staged:
-                self._kept.setdefault(id(record), deque()).append((record, callback))
+                kept = self._found(record)
+                if kept is None:
+                    kept = self._kept[id(record)] = _Kept(record, self._gone.append)
+                kept.callbacks.append(callback)
 
-    def _claim(self, record: ProducerRecord, default: OnDelivery | None) -> OnDelivery | None:
+    def _found(self, record: ProducerRecord) -> _Kept | None:
+        kept = self._kept.get(id(record))
+        return kept if kept is not None and kept() is record else None  # another one may have had its place before
+
+    def _claim(self, record: ProducerRecord) -> OnDelivery | None:
         """Who is to hear of a record: whoever was when the handler got it."""
         with self._lock:
-            return self._unkept(record, default)
+            return self._unkept(self._found(record))
 
     def _replaced(self, new: ProducerRecord, old: ProducerRecord) -> OnDelivery | None:
         """Who is to hear of a record that came in the place of another."""
         with self._lock:
-            return self._unkept(new if id(new) in self._kept else old, self._default)
+            return self._unkept(self._found(new) or self._found(old))
 
-    def _unkept(self, record: ProducerRecord, default: OnDelivery | None) -> OnDelivery | None:
-        kept = self._kept.get(id(record))
+    def _unkept(self, kept: _Kept | None) -> OnDelivery | None:
         if kept is None:
-            return default
-        _, callback = kept.popleft()
-        if not kept:
-            del self._kept[id(record)]
+            return self._default
+        callback = kept.callbacks.popleft()
+        if not kept.callbacks:
+            del self._kept[kept.key]
         return callback
+
+    def _fail_gone(self) -> None:
+        """Tell what became of those that a handler was given and has dropped."""
+        while self._gone:
+            with self._lock:
+                kept = self._gone.popleft()
+                if self._kept.get(kept.key) is kept:
+                    del self._kept[kept.key]
+            for callback in kept.callbacks:
+                self._fail(kept.copy, callback, KafkaError("a handler has dropped the record"))
 
     # --- beyond the callback handler
 
@@ -317,6 +355,15 @@ class Stage:
             function()
         except Exception:
             self._log.exception("a handler's close() failed")
+
+
+def _records(given: Iterable[ProducerRecord]) -> list[ProducerRecord]:
+    """What a handler gave, as a list; TypeError where it is something else."""
+    records = list(given)
+    for record in records:
+        if not isinstance(record, ProducerRecord):
+            raise TypeError(f"a handler gives ProducerRecords, not {type(record).__name__}")
+    return records
 
 
 def _delivery(record: ProducerRecord, state: State, error: KafkaError | None = None) -> Delivery:
