@@ -150,7 +150,8 @@ class RemoteOutput(Ledger):
         """Where a stream's checkpoint has its place; ValueError where Spark could not find it."""
         if not self._is_uri:
             raise ValueError("a checkpoint has to be named for an output that is given as a file system of pyarrow's")
-        return f"{self.path.rstrip('/')}/{STATE}/checkpoint"
+        uri = re.sub(r"\As3://", "s3a://", self.path)  # Spark's name for it
+        return f"{uri.rstrip('/')}/{STATE}/checkpoint"
 
     def stage(self) -> RemoteStage:
         """Where the tasks write. From now on the place is known for ours, whatever comes of it."""
