@@ -218,6 +218,10 @@ def test_values_are_encoded(broker):
         producer.send_many("t", ["a", "b"], partition=HERE)
         with pytest.raises(TypeError, match="takes str, not int"):
             producer.send("t", 5, partition=HERE)
+    with Producer(brokers=listed(broker), mode="sync", encoder=str.upper) as producer:
+        for send, value in ((producer.send, "x"), (producer.send_many, ["x"])):
+            with pytest.raises(TypeError, match="the encoder made str of a str, not bytes"):
+                send("t", value, partition=HERE)
     with Producer(brokers=listed(broker), mode="sync") as producer:
         producer.send_many("t", [bytearray(b"c"), memoryview(b"d")], partition=HERE)
         with pytest.raises(TypeError, match="not str: encode it"):

@@ -217,7 +217,7 @@ def test_partitioners_of_ones_own(hosts, client):
         assert routes(routed.router.route_many("t", None, 2), 2) == [(0, 3), (0, 3)]
         assert routes(routed.router.route_many("t", [2, None, 0], 3), 3) == [(0, 2), (0, 3), (0, 0)]
         assert asked == [(1, 4), (None, 4), (None, 4), (None, 4), (2, 4), (None, 4), (0, 4)]
-        for wrong in (4, -1, "x"):
+        for wrong in (4, -1, "x", 1.5):
             message = f"the partitioner gave {wrong!r}; for 4 partitions it has to be from 0 to 3"
             with pytest.raises(ValueError, match=message):
                 routed.router.route("t", wrong)

@@ -1,8 +1,8 @@
 """Which partition a message goes to: what 0.7's producer does, and other ways.
 
 A partitioner is anything that can be called as 0.7's ``Partitioner.partition(key, numPartitions)`` is:
-``partitioner(key, count) -> index``, 0 to ``count - 1``, counted over all partitions of a topic on all brokers, in the order of broker and
-number. Source: ``kafka.producer.DefaultPartitioner`` of 0.7.2 (what it does: tests/golden07/partitioner.json).
+``partitioner(key, count) -> index``, 0 to ``count - 1``, counted over all partitions of a topic on all brokers, in the
+order of broker and number. Source: ``kafka.producer.DefaultPartitioner`` of 0.7.2 (what it does: tests/golden07/partitioner.json).
 """
 
 from __future__ import annotations

@@ -303,8 +303,8 @@ class Producer:
         """Send a column of payloads: no Python object is made for any of them.
 
         ``column``: an Arrow array or chunked array of binary or strings, a two-dimensional numpy array of uint8 (a row
-        each), or with ``offsets`` (n + 1 integers) one buffer. ``keys``: one for each payload, in a list or an Arrow
-        column. What goes to one partition is told about by one Delivery, whose ``value`` is the column and whose
+        each), or with ``offsets`` (n + 1 integers) one buffer; the encoder has no part in it. ``keys``: one for each
+        payload, in a list or an Arrow column. What goes to one partition is told about by one Delivery, whose ``value`` is the column and whose
         ``count`` says how many messages: once all of it is final, and ``failed`` if any of it failed. Otherwise as
         :meth:`send_many`.
         """
@@ -447,9 +447,12 @@ class Producer:
         )
 
     def _payload(self, value: Any) -> bytes:
-        if self._encoder is not None:
-            value = self._encoder(value)
-        return self._bytes(value)
+        if self._encoder is None:
+            return self._bytes(value)
+        encoded = self._encoder(value)
+        if not isinstance(encoded, (bytes, bytearray, memoryview)):
+            raise TypeError(f"the encoder made {type(encoded).__name__} of a {type(value).__name__}, not bytes")
+        return bytes(encoded)
 
     def _bytes(self, value: Any) -> bytes:
         if isinstance(value, bytes):

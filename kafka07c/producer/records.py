@@ -44,9 +44,9 @@ class Delivery:
     ``partition``: where it went; None where that is not known (with a static list of brokers the broker picks one) or
     none was chosen. ``value``: the payload, bytes-like (for ``send_batch`` the column as it was given). ``count``: how
     many messages it stands for. ``indexes``: for ``send_batch``, which of the column's messages these are, ascending
-    (with keys a column is told about in parts, one for each partition). ``error``: why, for ``failed`` and ``unknown``. ``offset``: for ``verified`` alone,
-    where the stored entry starts (for a compressed batch: its wrapper). ``resends``: how often it was written again;
-    each time may have made a duplicate.
+    (with keys a column is told about in parts, one for each partition). ``error``: why, for ``failed`` and ``unknown``.
+    ``offset``: for ``verified`` alone, where the stored entry starts (for a compressed batch: its wrapper).
+    ``resends``: how often it was written again; each time may have made a duplicate.
     """
 
     topic: str

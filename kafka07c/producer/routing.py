@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -211,12 +212,12 @@ def _checked_route(topic: str, partition: TopicPartition | str) -> Route:
 
 def _index(index: Any, count: int) -> int:
     try:
-        inside = 0 <= index < count
+        found = operator.index(index)
     except TypeError:
         raise _no_index(index, count) from None
-    if not inside:
+    if not 0 <= found < count:
         raise _no_index(index, count)
-    return int(index)
+    return found
 
 
 def _no_index(index: Any, count: int) -> ValueError:

@@ -31,8 +31,10 @@ _Staged = tuple[ProducerRecord, OnDelivery | None]
 
 
 class _Kept(weakref.ref[ProducerRecord]):
-    """A record that a handler has been given and has not given on, for as long as it holds it. ``copy`` says what it was,
-    ``callbacks`` who is to hear of it, each time that it was given."""
+    """A record that a handler has been given and has not given on, for as long as it holds it.
+
+    ``copy``: what it was. ``callbacks``: who is to hear of it, once for each time that it was given.
+    """
 
     __slots__ = ("callbacks", "copy", "key")
 
