@@ -2,7 +2,7 @@
 
 The spec: ``zookeeper``, ``topic`` to read, ``copy`` (the topic that the sink writes), ``folder`` for what comes out and
 for checkpoints, ``kinds`` (of the queries, see `START`), ``max_bytes`` a batch, ``master``, ``last``: end with what is
-there now. A line ``running`` says that each query has begun with a batch.
+there now. Lines ``begun`` and ``ended`` say that this happened to the first batch of each query.
 """
 
 from __future__ import annotations
@@ -64,14 +64,13 @@ def main() -> None:
     spec = json.loads(Path(sys.argv[1]).read_text())
     spark = kafka07c.spark.session(app="proof", master=spec["master"])
     queries = [START[kind](spark, spec) for kind in spec["kinds"]]
-    told = False
+    to_tell = [("begun", _has_begun), ("ended", _has_ended)]
     while any(query.isActive for query in queries):
         for query in queries:
             if (error := query.exception()) is not None:
                 raise error
-        if not told and all(_has_begun(query) for query in queries):
-            print("running", flush=True)
-            told = True
+        while to_tell and all(map(to_tell[0][1], queries)):
+            print(to_tell.pop(0)[0], flush=True)
         time.sleep(0.05)
     for query in queries:
         query.awaitTermination()
@@ -79,7 +78,12 @@ def main() -> None:
 
 
 def _has_begun(query: StreamingQuery) -> bool:
-    return bool(query.status["isTriggerActive"]) or query.lastProgress is not None
+    return bool(query.status["isTriggerActive"]) or _has_ended(query)
+
+
+def _has_ended(query: StreamingQuery) -> bool:
+    progress = query.lastProgress
+    return progress is not None and progress["batchDuration"] > 0
 
 
 if __name__ == "__main__":

@@ -65,5 +65,12 @@ def java(pid: int) -> Process | None:
 
 def workers(pid: int) -> list[Process]:
     """The Python processes that run tasks: the children of the daemon that Spark's Java has for them."""
-    daemons = {each.pid for each in below(pid) if "pyspark.daemon" in each.command}
-    return [each for each in below(pid) if each.parent in daemons]
+    found = below(pid)
+    daemons = {each.pid for each in found if "pyspark.daemon pyspark.worker" in each.command}
+    return [each for each in found if each.parent in daemons]
+
+
+def planners(pid: int) -> list[Process]:
+    """Those that look sources up, plan their batches, or commit them, and the daemons above these and the workers."""
+    running = {each.pid for each in workers(pid)}
+    return [each for each in below(pid) if "pyspark.daemon" in each.command and each.pid not in running]

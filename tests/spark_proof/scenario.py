@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
-from faults.stage import PATIENCE, BrokerStage, StageError
+from faults.soak import note
+from faults.stage import PATIENCE, BrokerProcess, BrokerStage, StageError
 
 from kafka07c import SyncProducer
 from kafka07c.testing import ZooKeeper
@@ -30,11 +31,17 @@ TOPIC, COPY = "clicks", "copy"
 #: messages in one request of the sender
 _PER_SEND = 2_000
 
-#: seconds after a driver's first batch has begun in which its kill comes
-_WINDOW = (0.0, 3.0)
+#: seconds in which the kill comes: after the first batches of a driver have ended, or after they have begun
+_WINDOW, _EARLY = (0.0, 3.0), (0.0, 6.0)
+
+#: how many of the kills are to be early ones; after such a one the next driver has the same batches to do again
+_EARLY_PART = 0.3
 
 #: seconds for a driver to start, and to end or read to its end
 _STARTING, _ENDING = 180.0, 1800.0
+
+#: seconds for which a broker is away; connecting is tried for five of them by itself
+_AWAY = (6.0, 15.0)
 
 _BROKER = {"log.file.size": 64 << 20, "log.flush.interval": 50_000, "log.default.flush.scheduler.interval.ms": 50}
 
@@ -66,7 +73,10 @@ class Outcome:
 
 @dataclass
 class Run:
-    """``rows`` through queries of ``kinds``, side by side, with a kill of each of ``kills``: "java" or "worker"."""
+    """``rows`` through queries of ``kinds``, side by side, with a kill of each of ``kills``: "java", "worker" or "broker".
+
+    A broker comes back after some seconds, and the driver is to live through it.
+    """
 
     seed: int
     rows: int
@@ -106,6 +116,8 @@ class Run:
         for what, first, end in zip(self.kills, shares, shares[1:]):
             sender = threading.Thread(target=self._send, args=(first, end))
             sender.start()
+            if what == "broker":
+                sender.join()  # 0.7 does not say what it has taken: what was on its way might be lost
             self._run_and_kill(what)
             sender.join()
         self._send(shares[-2], shares[-1])
@@ -133,28 +145,51 @@ class Run:
         path = self._stage.folder / "spec.json"
         path.write_text(json.dumps(spec))
         command = [sys.executable, "-m", "spark_proof.driver", str(path)]
-        return self._stage.start("driver", command, stdout=subprocess.PIPE, text=True)
+        return self._stage.start("driver", command, stdout=subprocess.PIPE, bufsize=0)
 
     def _run_and_kill(self, what: str) -> None:
         driver = self._start_driver(last=False)
         try:
-            self._wait_until_it_runs(driver)
-            pause = self._random.uniform(*_WINDOW)
+            early = what != "broker" and self._random.random() < _EARLY_PART
+            self._wait_for(driver, "begun")
+            if not early:
+                self._wait_for(driver, "ended")
+            pause = self._random.uniform(*(_EARLY if early else _WINDOW))
             time.sleep(pause)
             under_way = self._batches_under_way()
+            if what == "broker":
+                self._bounce(self._random.choice(self._stage.brokers), self._random.uniform(*_AWAY))
+                self.killed.append(Killed(what, round(pause, 2), under_way))
+                self._see_that_it_lives(driver)
+                return
             victim = processes.java(driver.pid) if what == "java" else self._worker(driver.pid)
             if victim is None or not victim.kill():
                 raise StageError(f"there was no {what} to kill:\n{self._stage.told('driver')}")
             self.killed.append(Killed(what, round(pause, 2), under_way))
+            note(f"{what} killed; batches under way: {', '.join(under_way) or 'none'}")
             if what == "worker":
                 self._wait_for_end(driver, 3.0)
         finally:
             self._end(driver)
 
-    def _wait_until_it_runs(self, driver: subprocess.Popen) -> None:
+    def _bounce(self, broker: BrokerProcess, seconds: float) -> None:
+        self._stage.kill_broker(broker)
+        time.sleep(seconds)
+        broker.start()
+
+    def _see_that_it_lives(self, driver: subprocess.Popen) -> None:
+        """It has begun further batches, of each kind, since the broker is back; the rows for that are sent now."""
+        before = {kind: _last(self._state(kind) / "commits") for kind in self.kinds}
+        deadline = time.monotonic() + 2 * PATIENCE
+        while any(_last(self._state(kind) / "commits") <= before[kind] for kind in self.kinds):
+            if driver.poll() is not None or time.monotonic() > deadline:
+                raise StageError(f"no batch has ended since a broker came back:\n{self._stage.told('driver')}")
+            time.sleep(0.1)
+
+    def _wait_for(self, driver: subprocess.Popen, said: str) -> None:
         ready, _, _ = select.select([driver.stdout], [], [], _STARTING)
-        if not ready or driver.stdout.readline() != "running\n":
-            raise StageError(f"the driver did not get to its first batch:\n{self._stage.told('driver')}")
+        if not ready or driver.stdout.readline() != f"{said}\n".encode():
+            raise StageError(f"the driver's first batches have not {said}:\n{self._stage.told('driver')}")
 
     def _worker(self, pid: int) -> processes.Process | None:
         """One of them, as soon as there is one."""
