@@ -80,7 +80,8 @@ def print_changes(found: list[Ratio], baseline: Path) -> None:
             continue
         better = ratio.ratio / was["ratio"] if ratio.rate else was["ratio"] / ratio.ratio
         mark = "  <-- worse" if better < 1 / _WIDE else "  better" if better > _WIDE else ""
-        print(f"  {ratio.row[:62]:62} {ratio.size:>6} {ratio.kernel:14} {was['ratio']:9.3g} -> {ratio.ratio:9.3g}{mark}")
+        place = f"{ratio.row[:62]:62} {ratio.size:>6} {ratio.kernel:14}"
+        print(f"  {place} {was['ratio']:9.3g} -> {ratio.ratio:9.3g}{mark}")
 
 
 def main() -> None:

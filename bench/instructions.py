@@ -1,7 +1,7 @@
 """Instructions of the hot loops, counted by callgrind: exact where times are not, and held to a committed count.
 
-    make bench-instructions, or python -m bench.instructions       counts, and fails where a count is off by more than 2 %
-    python -m bench.instructions --write                           makes these the committed counts
+    make bench-instructions                   counts, and fails where a count is off by more than 2 %
+    python -m bench.instructions --write      makes these the committed counts
 
 Valgrind knows no AVX-512, so the kernels are the 128-bit one and the portable one. A count goes with its compiler and
 its Python: with others it cannot be held against what is committed, and that fails too, saying so. What is counted is
@@ -29,6 +29,8 @@ KERNELS = ("pclmulqdq", "slice16")
 SIZES = {"10 B": 10, "100 B": 100, "1 KB": 1024, "10 KB": 10240}
 SET_BYTES = 1 << 18
 TOLERANCE = 0.02
+
+_WRONG = ("SLOWER", "FASTER", "NOT COUNTED")
 
 Counts = dict[str, float]
 
@@ -134,15 +136,17 @@ def main() -> None:
             sys.exit(f"bench.instructions: there is no {program} on PATH: apt install {package}")
     now = {name: count for kernel in KERNELS for name, count in counted(kernel).items()}
     if options.write:
-        COMMITTED.write_text(json.dumps({"built with": built_with(), "instructions a message": dict(sorted(now.items()))}, indent=1) + "\n")
+        counts = {"built with": built_with(), "instructions a message": dict(sorted(now.items()))}
+        COMMITTED.write_text(json.dumps(counts, indent=1) + "\n")
         print(f"written: {len(now)} counts")
         return
     committed = json.loads(COMMITTED.read_text())
     lines = compared(committed["instructions a message"], now)
     print("\n".join(lines))
     if committed["built with"] != built_with():
-        sys.exit(f"bench.instructions: committed with {committed['built with']}, this is {built_with()}: not comparable")
-    wrong = [line.split("  ")[0] for line in lines if any(word in line for word in ("SLOWER", "FASTER", "NOT COUNTED"))]
+        before = committed["built with"]
+        sys.exit(f"bench.instructions: committed with {before}, this is {built_with()}: not comparable")
+    wrong = [line.split("  ")[0] for line in lines if any(word in line for word in _WRONG)]
     if wrong:
         sys.exit(f"bench.instructions: off by more than {TOLERANCE:.0%}: " + "; ".join(wrong))
     print(f"all {len(lines)} counts within {TOLERANCE:.0%}")

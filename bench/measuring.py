@@ -82,7 +82,7 @@ class Costs:
 
 
 def interleaved(works: Works, kernels: Iterable[str], seconds: float) -> dict[tuple[str, str], Costs]:
-    """Costs by (work, kernel), in rounds: each work has its turn, then each again. "" is the kernel of those without."""
+    """Costs by (work, kernel), in rounds: each work has its turn, then each again. Those without a kernel have ""."""
     turns = [(name, kernel) for name, work in works.items() for kernel in (kernels if work.by_kernel else [""])]
     costs = {turn: Costs() for turn in turns}
     spent: dict[tuple[str, str], float] = {}
@@ -158,6 +158,7 @@ class Ratio:
 def ratios(suite: str, rows: Iterable[Row], size: str, costs: dict[tuple[str, str], Costs]) -> list[Ratio]:
     """A ratio for each row whose two works are there, and for each kernel"""
     found = []
+    best = _crc32.kernels()[0]
     for row in rows:
         kernels = {kernel for name, kernel in costs if name == row.work}
         for kernel in [each for each in (*_crc32.kernels(), "") if each in kernels]:
@@ -167,10 +168,11 @@ def ratios(suite: str, rows: Iterable[Row], size: str, costs: dict[tuple[str, st
                 continue
             middle = statistics.median(ours.cpu), statistics.median(others.cpu)
             ratio = row.ratio(*middle)
+            met = row.met(ratio, size) if kernel in ("", best) else None  # the limits are for the best kernel
             found.append(
                 Ratio(
                     suite, row.name, size, kernel, ratio, row.ratio(min(ours.cpu), min(others.cpu)), row.limit(size),
-                    row.rate, row.met(ratio, size), *middle, min(len(ours.cpu), len(others.cpu)),
+                    row.rate, met, *middle, min(len(ours.cpu), len(others.cpu)),
                 )
             )  # fmt: skip
     return found

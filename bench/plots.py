@@ -70,8 +70,9 @@ def caption(run: Run) -> str:
     about = run["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     return (
-        f"{about['cpu']}, {about['cores']} cores shared with others, load {about['load']} to {about['load after']}; CPU time "
-        f"of one core, medians of interleaved repeats, sets of 1 MB. Python {about['python']}, {about['build']}; {versions}."
+        f"{about['cpu']}, {about['cores']} cores shared with others, load {about['load']} to {about['load after']}; "
+        f"CPU time of one core, medians of interleaved repeats, sets of 1 MB. "
+        f"Python {about['python']}, {about['build']}; {versions}."
     )
 
 

@@ -75,9 +75,15 @@ def equal(found: int, expected: int) -> None:
 # --- network: a fetch against what the socket gives, and against today's client and broker
 
 NETWORK = (
-    Row("SimpleConsumer.fetch to columns, loopback, rate : recv only", "fetch", "recv only", True, (0.65, 0.85, 0.9, 0.9)),
+    Row(
+        "SimpleConsumer.fetch to columns, loopback, rate : recv only", "fetch", "recv only", True,
+        (0.65, 0.85, 0.9, 0.9),
+    ),
     Row("the same, CPU of the client alone", "fetch, client", "recv only, client", True, (None,) * 4),
-    Row("the same from a live broker, rate : confluent-kafka from its own", "live broker", "confluent-kafka", True, (None, 6, 2, 1.3)),
+    Row(
+        "the same from a live broker, rate : confluent-kafka from its own", "live broker", "confluent-kafka", True,
+        (None, 6, 2, 1.3),
+    ),
 )  # fmt: skip
 
 
@@ -146,7 +152,7 @@ def _from_today(stack: ExitStack, context: Context, payloads: list[bytes]) -> tu
     if peers.version("confluent-kafka") is None:
         return None, NOT_INSTALLED
     if not context.classpath:
-        return None, "no Kafka broker: make bench KAFKA_CLASSPATH=jar:jar:… (org.apache.kafka:kafka_2.13 and what it needs)"
+        return None, "no Kafka broker: make bench KAFKA_CLASSPATH=jar:jar:… (org.apache.kafka:kafka_2.13)"
     if not hasattr(os, "sched_getaffinity"):
         return None, "needs Linux"
     client: Any = importlib.import_module("confluent_kafka")
@@ -202,7 +208,10 @@ def _scratch() -> Iterator[str]:
 # --- consumer: a member of a group against a SimpleConsumer, both to columns
 
 CONSUMER = (
-    Row("Consumer.batches() in a group, rate : SimpleConsumer", "in a group", "SimpleConsumer", True, (0.85, 0.85, 0.9, 0.9)),
+    Row(
+        "Consumer.batches() in a group, rate : SimpleConsumer", "in a group", "SimpleConsumer", True,
+        (0.85, 0.85, 0.9, 0.9),
+    ),
 )  # fmt: skip
 
 
@@ -235,10 +244,10 @@ def consumer_works(size: int, context: Context) -> Iterator[Works]:
         assert next(batches).payloads()[: len(payloads)] == payloads
         consumer.seek(partition, 0)
         equal(read_in_group(), total)
-        yield {
-            "SimpleConsumer": Work(lambda: equal(read_log(simple, end), total), total, by_kernel=True, threads=True, warm=False),
-            "in a group": Work(lambda: equal(read_in_group(), total), total, by_kernel=True, threads=True, warm=False),
-        }  # fmt: skip
+        def work(read: Callable[[], int]) -> Work:
+            return Work(lambda: equal(read(), total), total, by_kernel=True, threads=True, warm=False)
+
+        yield {"SimpleConsumer": work(lambda: read_log(simple, end)), "in a group": work(read_in_group)}
 
 
 # --- producer
@@ -279,12 +288,11 @@ def producer_works(size: int, context: Context) -> Iterator[Works]:
             producer.send_batch(TOPIC, column, partition="0-0")
             equal(producer.flush(), 0)
 
-        yield {
-            "send_many": Work(send_many, total, threads=True, warm=False),
-            "send": Work(send, total, threads=True, warm=False),
-            "send_batch": Work(send_batch, total, threads=True, warm=False),
-            "brod's way": Work(lambda: plain.produce(connection, TOPIC.encode(), values), total, threads=True, warm=False),
-        }  # fmt: skip
+        def brods_way() -> None:
+            plain.produce(connection, TOPIC.encode(), values)
+
+        ways = {"send_many": send_many, "send": send, "send_batch": send_batch, "brod's way": brods_way}
+        yield {name: Work(way, total, threads=True, warm=False) for name, way in ways.items()}
 
 
 def check_producing(values: list[bytes]) -> None:
@@ -332,15 +340,24 @@ def log_works(size: int, context: Context) -> Iterator[Works]:
                     total += got
             equal(total, times * len(data))
 
+        def scan() -> None:
+            equal(sum(map(take, log.scan())), times * count)
+
         yield {
             "readinto": Work(read, times * count, warm=False),
-            "scan": Work(lambda: equal(sum(map(take, log.scan())), times * count), times * count, by_kernel=True, warm=False),
-        }  # fmt: skip
+            "scan": Work(scan, times * count, by_kernel=True, warm=False),
+        }
 
 
 SERVED_SUITES = (
-    Suite("network", NETWORK, network_works, ("recv only", "fetch", "recv only, client", "fetch, client", "live broker", "confluent-kafka")),
+    Suite(
+        "network", NETWORK, network_works,
+        ("recv only", "fetch", "recv only, client", "fetch, client", "live broker", "confluent-kafka"),
+    ),
     Suite("consumer", CONSUMER, consumer_works, ("SimpleConsumer", "in a group")),
-    Suite("producer", PRODUCER, producer_works, ("send_many", "send", "send_batch", "brod's way"), ("10 B", "100 B", "1 KB")),
+    Suite(
+        "producer", PRODUCER, producer_works, ("send_many", "send", "send_batch", "brod's way"),
+        ("10 B", "100 B", "1 KB"),
+    ),
     Suite("log", LOG, log_works, ("readinto", "scan"), ("100 B", "1 KB", "10 KB")),
 )  # fmt: skip

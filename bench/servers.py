@@ -150,7 +150,9 @@ def kafka_of_today(classpath: str) -> Iterator[str]:
                 [*java, "kafka.tools.StorageTool", "format", "-t", "kafka07cBenchClusterAA", "-c", configuration],
                 stdout=out, stderr=out, stdin=subprocess.DEVNULL, check=False,
             )  # fmt: skip
-            process = start_process([*pin, *java, "kafka.Kafka", configuration], stdout=out, stderr=out, stdin=subprocess.DEVNULL)
+            process = start_process(
+                [*pin, *java, "kafka.Kafka", configuration], stdout=out, stderr=out, stdin=subprocess.DEVNULL
+            )
         try:
             deadline = time.monotonic() + _KAFKA_START
             while not _listens(port):

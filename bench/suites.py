@@ -144,7 +144,10 @@ def values_works(size: int, context: Context) -> Iterator[Works]:
 
 COMPRESSION = (
     Row("gzip wrapper to columns, rate : through zlib", "gzip", "zlib", True, (None, 1.8, 1.8, None)),
-    Row("snappy wrapper to columns, rate : aiokafka v1, its format", "snappy", "aiokafka snappy", True, (None, 1.6, 1.3, None)),
+    Row(
+        "snappy wrapper to columns, rate : aiokafka v1, its format", "snappy", "aiokafka snappy", True,
+        (None, 1.6, 1.3, None),
+    ),
     Row("gzip wrapper to columns, rate : aiokafka v1, its format", "gzip", "aiokafka gzip", True, (None,) * 4),
 )  # fmt: skip
 
@@ -172,7 +175,10 @@ ENCODE = (
     Row("encode from columns, CRC included, time : memcpy", "from columns", "memcpy", False, (None, 5, 2.2, 2)),
     Row("encode from a list of bytes, rate : plain Python", "from a list", "plain Python", True, (5, 8, 5, 4)),
     Row("encode from a list, rate : aiokafka's v0 builder, its format", "from a list", "aiokafka", True, (4, 5, 5, 3)),
-    Row("encode from a list, rate : kafka-python's v0 builder, its format", "from a list", "kafka-python", True, (None,) * 4),
+    Row(
+        "encode from a list, rate : kafka-python's v0 builder, its format", "from a list", "kafka-python", True,
+        (None,) * 4,
+    ),
 )  # fmt: skip
 
 
@@ -194,7 +200,10 @@ def encode_works(size: int, context: Context) -> Iterator[Works]:
 
 
 CODEC_SUITES = (
-    Suite("codec", CODEC, codec_works, ("memcpy", "columns", "plain Python", "one message", "one, plain Python", *peers.NAMES)),
+    Suite(
+        "codec", CODEC, codec_works,
+        ("memcpy", "columns", "plain Python", "one message", "one, plain Python", *peers.NAMES),
+    ),
     Suite(
         "values", VALUES, values_works,
         ("scan", "iterate", "payloads", "binary_view", "binary", "plain Python", "aiokafka"),
