@@ -21,7 +21,7 @@ from kafka07c import metrics as figures
 from kafka07c._views import MessageSet
 from kafka07c.cluster import Cluster
 from kafka07c.consumer import Consumer, MessageStream
-from kafka07c.errors import CommitFailedError, GroupError, KafkaError, MirrorError
+from kafka07c.errors import CommitFailedError, GroupError, KafkaError, MirrorError, UnknownTopicError
 from kafka07c.metrics import Metrics
 from kafka07c.names import TopicPartition
 from kafka07c.positions import Position
@@ -235,7 +235,10 @@ class Mirror:
         if self._group is not None:
             return [*self._consumer.create_message_streams_by_filter(self._filter, self._streams)]
         topics = self._names or [topic for topic in self._source.topics if self._filter.matches(topic)]
-        self._consumer.assign([tp for topic in topics for tp in self._source.partitions(topic)])
+        partitions = {topic: self._source.partitions(topic) for topic in topics}
+        if unknown := [topic for topic, there in partitions.items() if not there]:
+            raise UnknownTopicError(f"no broker has a topic {', '.join(map(repr, unknown))}")
+        self._consumer.assign([tp for there in partitions.values() for tp in there])
         return [self._consumer]
 
     def _look_after(

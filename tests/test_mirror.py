@@ -17,7 +17,7 @@ from kafka07c import SimpleConsumer, SyncProducer, TopicPartition
 from kafka07c.broker import Broker
 from kafka07c.cli import main
 from kafka07c.cluster import Cluster
-from kafka07c.errors import MirrorError
+from kafka07c.errors import MirrorError, UnknownTopicError
 from kafka07c.mirror import Mirror, MirrorProgress
 from kafka07c.producer import Producer, default_partition
 from kafka07c.testing import ZooKeeper
@@ -202,6 +202,16 @@ def test_without_a_group_nothing_is_committed_and_all_comes_again(source, target
         assert mirrored(source, target, "clicks", group=None).messages == 80
     check(target.payloads("clicks"), NAMES, 20, repeats=True)
     assert source.client.exists("/consumers") is None
+
+
+def test_without_a_group_a_topic_that_is_not_there_is_an_error(source, target):
+    """Nobody would take notice when it comes; the members of a group do."""
+    source.fill("clicks", 0, 5)
+    with pytest.raises(UnknownTopicError, match="no broker has a topic 'clocks'"):
+        mirrored(source, target, "clicks", "clocks", group=None)
+    code, said, err = run(source, target, "clocks")
+    assert code == 2 and said[-1]["messages"] == 0
+    assert err.splitlines()[-1] == "kafka07c mirror: no broker has a topic 'clocks'"
 
 
 def test_topics_by_pattern_and_under_other_names(source, target):
