@@ -42,7 +42,7 @@ from kafka07c.errors import (
     ZooKeeperError,
 )
 from kafka07c.names import BrokerAddress, TopicPartition
-from kafka07c.protocol import EARLIEST, LATEST
+from kafka07c.protocol import EARLIEST, LATEST, FetchRequest
 from kafka07c.segments import Log, find_logs
 from kafka07c.segments.files import parse_log_name
 from kafka07c.segments.reading import offset_behind
@@ -203,6 +203,10 @@ class Source(ABC):
     def _shallow(self, tp: TopicPartition, offset: int, max_bytes: int) -> MessageSet:
         """The stored entries from ``offset`` on, wrappers closed, one at least where there is one."""
 
+    def glimpse(self, tp: TopicPartition, offset: int, max_bytes: int) -> bytes | memoryview:
+        """Up to ``max_bytes`` of a live log from ``offset`` on, as they are, wherever entries begin; none elsewhere."""
+        return b""
+
     @abstractmethod
     def segment_starts(self, tp: TopicPartition) -> list[int]:
         """Where segments start, ascending: places where an entry is known to begin."""
@@ -354,6 +358,13 @@ class BrokerSource(Source):
         if tp.broker not in self._walkers:
             self._walkers[tp.broker] = self._cluster.connect(tp.broker, shallow=True)
         return self._walkers[tp.broker].fetch(tp.topic, tp.partition, offset, max_bytes)
+
+    def glimpse(self, tp: TopicPartition, offset: int, max_bytes: int) -> bytes | memoryview:
+        consumer = self._consumer(tp.broker)
+        # a multifetch's parts are given as they came; a fetch would take the first bytes for a size
+        consumer.send_multifetch([FetchRequest(tp.topic, tp.partition, offset, max_bytes)])
+        [part] = consumer.receive_multifetch()
+        return part.data if not part.code else b""
 
     def offsets_before(self, tp: TopicPartition, time: int, max_offsets: int = 1) -> list[int]:
         return self._consumer(tp.broker).get_offsets_before(tp.topic, tp.partition, time, max_offsets)

@@ -318,15 +318,8 @@ class _Batches:
         except (BrokerConnectionError, ZooKeeperError) as error:  # such as a broker that is being started again
             self._source.close()  # its address is looked up anew
             return [error]
-        ranges = [range for plan in plans for range in plan.ranges]
         stage: Any = self._output.stage()
-        results = (
-            ingest.run_tasks(self._spark, self._source, ranges, stage, self._on_corrupt, self._layout)
-            if ranges
-            else {}
-        )
-        for plan in plans:
-            ingest.assemble(plan, results, stage.name)
+        ingest.run_plans(self._spark, self._source, plans, stage, self._on_corrupt, self._layout)
         new = [p.report for p in plans if p.report.end > p.report.start or p.report.tp not in self._output.positions]
         if new:
             ingest.commit(self._output, stage, self._source, self._on_corrupt, self._layout, new)

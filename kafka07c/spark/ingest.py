@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from kafka07c._views import MessageSet
 from kafka07c.errors import CorruptMessageError, KafkaError, OffsetOutOfRangeError, PartitionPlace, SourceChangedError
 from kafka07c.names import TopicPartition
 from kafka07c.ranges import OnCorrupt, Range, Source
+from kafka07c.spark.guesses import guess, unproved
 from kafka07c.spark.layout import DEFAULT_LAYOUT, Layout
 from kafka07c.spark.manifest import DataFile, LastEntry, Manifest, Output, Position, data_file_name, segment_name
 from kafka07c.spark.planning import split
@@ -85,16 +86,14 @@ def ingest(
     with open_output(out) as output:
         output.check_same(layout.to, columns_of(layout), output.path)
         plans = _plan(source, partitions, output)
-        ranges = [range for plan in plans for range in plan.ranges]
+        total = sum(range.size for plan in plans for range in plan.ranges)
         manifest, reading_seconds = None, 0.0
-        if ranges:
+        if total:
             stage: Any = output.stage()
-            with _session(spark, master) as session, _reporting(stage, sum(range.size for range in ranges), progress):
+            with _session(spark, master) as session, _reporting(stage, total, progress):
                 started = time.perf_counter()
-                results = run_tasks(session, source, ranges, stage, on_corrupt, layout)
+                run_plans(session, source, plans, stage, on_corrupt, layout)
                 reading_seconds = time.perf_counter() - started
-            for plan in plans:
-                assemble(plan, results, stage.name)
             new = [plan.report for plan in plans if plan.report.end > plan.report.start]
             if new:
                 manifest = commit(output, stage, source, on_corrupt, layout, new).number
@@ -226,6 +225,29 @@ def _describe(found: LastEntry | str | None) -> str:
 
 
 # --- running ------------------------------------------------------------------------------------------------------
+
+
+def run_plans(
+    spark: SparkSession, source: Source, plans: list[Plan], stage: Any, on_corrupt: OnCorrupt, layout: Layout
+) -> None:
+    """Reads what is planned, and takes the results into the plans' reports.
+
+    Ranges of live brokers may be cut at guesses; what lies around a wrong one is read once more, as one.
+    """
+    ranges, guessed = guess(source, [range for plan in plans for range in plan.ranges])
+    if not ranges:
+        return
+    results = run_tasks(spark, source, ranges, stage, on_corrupt, layout)
+    again = unproved(ranges, guessed, results)
+    if again:
+        _log.info("%d guesses at where entries begin were wrong; reading those ranges as one", len(again))
+        whole = [replace(group[0], end=group[-1].end) for group in again]
+        results |= run_tasks(spark, source, whole, stage, on_corrupt, layout)
+        dropped = {range for group in again for range in group}
+        ranges = sorted([*(range for range in ranges if range not in dropped), *whole], key=lambda range: range.start)
+    for plan in plans:
+        plan.ranges = [range for range in ranges if range.tp == plan.report.tp]
+        assemble(plan, results, stage.name)
 
 
 def run_tasks(

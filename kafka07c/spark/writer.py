@@ -94,6 +94,14 @@ class RangeResult:
     stopped: CorruptMessageError | UndecodableError | None = None
     failure: Exception | None = None
 
+    @property
+    def lands_on(self) -> int | None:
+        """Where the last entry that was walked over ends; None: the range was not read to its end."""
+        if self.failure is not None or self.stopped is not None:
+            return None
+        # not ``end``: going on behind damage, reading may have leapt there
+        return self.range.start if self.last is None else self.last.next_offset
+
 
 def write_range(
     source: Source, range: Range, stage: Stage | Path, slot: int, *, on_corrupt: OnCorrupt, layout: Layout
