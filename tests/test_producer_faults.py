@@ -567,6 +567,25 @@ def test_what_is_no_record_fails_what_it_stands_for(broker):
     assert told.states == {State.WRITTEN: 2, State.FAILED: 1}
 
 
+def test_callbacks_of_what_an_event_handler_sent_cannot_wait_for_themselves(broker):
+    class Own(EventHandler):
+        def handle(self, records, producer, encoder) -> None:
+            pass
+
+    refused: list[str] = []
+
+    def on_delivery(delivery: Delivery) -> None:
+        for wait in (producer.flush, producer.close):
+            with pytest.raises(RuntimeError, match="cannot be called from one"):
+                wait()
+            refused.append(wait.__name__)
+
+    with Producer(brokers=listed(broker), event_handler=Own(), on_delivery=on_delivery) as producer:
+        producer.send("t", b"x", partition=HERE)
+        assert producer.flush(PATIENCE) == 0
+        assert refused == ["flush", "close"]
+
+
 def test_the_event_handler_sends_in_the_producers_place(broker):
     class Own(EventHandler):
         def handle(self, records, producer, encoder):

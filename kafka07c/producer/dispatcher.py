@@ -50,7 +50,6 @@ class Dispatcher:
         self._metrics = metrics
         self._log = log
         self._callbacks = Callbacks(log)
-        self._callbacks_thread: int | None = None
         self._has_told_aside = False  # a flush waits for the callbacks' thread too
         self._lock = threading.Lock()
         self._senders: dict[int, Sender] = {}
@@ -81,7 +80,7 @@ class Dispatcher:
         if self._closed:
             raise ProducerClosedError("the producer is closed")
         if not self._senders:
-            self._callbacks.call(self._note_thread)  # while threads can still be started
+            self._callbacks.start()  # while threads can still be started
         sender = Sender(broker, self.queue, self, self._config, self._metrics, self._log)
         self.queue.attach(broker, sender.wake)
         try:
@@ -102,7 +101,7 @@ class Dispatcher:
 
     def refuse_callbacks(self, what: str) -> None:
         """RuntimeError in the callbacks' thread, for which one would wait in vain."""
-        if threading.get_ident() == self._callbacks_thread:
+        if self._callbacks.is_mine:
             raise RuntimeError(f"{what}() waits for callbacks, and so cannot be called from one")
 
     def look_around(self) -> None:
@@ -220,9 +219,6 @@ class Dispatcher:
             self._callbacks.call(self._call, self._dead_letter, delivery)
 
     # In the callbacks' thread
-
-    def _note_thread(self) -> None:
-        self._callbacks_thread = threading.get_ident()
 
     def _tell(self, outcomes: list[Outcome]) -> None:
         for outcome in outcomes:
