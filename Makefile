@@ -8,7 +8,7 @@ SOURCES := setup.py src_pyx/preflight.py $(wildcard src_pyx/kafka07c/*.p[yx]? sr
 EXTENSIONS := $(patsubst src_pyx/kafka07c/%.pyx,kafka07c.%,$(wildcard src_pyx/kafka07c/*.pyx))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test types interop soak soak-producer fuzz sanitize bench bench-quick bench-peers bench-instructions dist cluster-test setup install clean
+.PHONY: help demo test types interop soak soak-producer fuzz sanitize bench bench-quick bench-peers bench-instructions spark-proof bench-spark bench-spark-kafka dist cluster-test setup install clean
 .DELETE_ON_ERROR:
 
 help: ## this list
