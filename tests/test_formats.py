@@ -35,7 +35,7 @@ from kafka07c.spark import files, ingest, writer
 from kafka07c.spark.decoders import FunctionDecoder, JsonDecoder, PrefixedDecoder, parse_schema
 from kafka07c.spark.formats import json_texts
 from kafka07c.spark.ingest import IngestReport
-from kafka07c.spark.layout import Layout
+from kafka07c.spark.layout import OUR_COLUMNS, Layout
 from kafka07c.spark.manifest import STATE, Output
 from kafka07c.spark.remote import RemoteOutput, files_of, open_output
 from kafka07c.spark.writer import write_range
@@ -212,6 +212,19 @@ def test_folders_by_a_decoded_column(tmp_path, policy):
     folders = {path.name: sum(pq.read_metadata(file).num_rows for file in path.iterdir()) for path in (out / "topic=clicks").iterdir()}
     none = 10 + (policy == "keep")
     assert folders == {"date=2012-01-31": 10, "date=2012-02-01": 10, "date=__HIVE_DEFAULT_PARTITION__": none}
+
+
+def by_length(values: pa.Array) -> pa.Array:
+    return pc.binary_length(values).cast(pa.string())
+
+
+def test_folders_by_payloads_that_are_decoded_as_well(tmp_path):
+    append(tmp_path, plain(click(1), click(2), click(30), b"bad"))
+    run(tmp_path, tmp_path / "out", Layout(decoder=JSON, date=by_length, on_undecodable="keep"))
+    found = {path.parent.name: pq.read_table(path, partitioning=None) for path in (tmp_path / "out").glob("*/*.parquet")}
+    sizes = [f"date={len(click(1))}", f"date={len(click(30))}", "date=3"]
+    assert [found[name]["id"].to_pylist() for name in sizes] == [[1, 2], [30], [None]]
+    assert found["date=3"].schema.names == [*OUR_COLUMNS, "id", "name", "at", "_raw", "_error"]
 
 
 def test_a_dictionary_where_it_pays(tmp_path, monkeypatch):

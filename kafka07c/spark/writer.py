@@ -47,6 +47,8 @@ SCHEMA = pa.schema(
 )
 #: of the files with messages that did not decode
 DEAD_SCHEMA = SCHEMA.append(pa.field("error", pa.string(), nullable=False))
+#: what dates are made of, beside decoded columns; no decoder has such a name
+_PAYLOAD = "\0payload"
 BATCH_ROWS = 65536
 BATCH_BYTES = 8 << 20
 
@@ -324,6 +326,8 @@ class _Rows(_Writer):
         values = columns.column("value")
         made, reasons = decoded(decoder, values)
         places = columns.select([name for name in columns.schema.names if name in OUR_COLUMNS])
+        if self._layout.date is not None:
+            places = places.append_column(_PAYLOAD, values)
         bad = reasons.is_valid()
         count = int(pc.sum(bad).as_py() or 0)
         policy = self._layout.on_undecodable
@@ -390,7 +394,7 @@ class _Rows(_Writer):
             column = columns.column(self._layout.date_column)
             return column if pa.types.is_string(column.type) else column.cast(pa.date32())
         assert self._layout.date is not None
-        return self._layout.date(columns.column("value"))
+        return self._layout.date(columns.column("value" if self._layout.decoder is None else _PAYLOAD))
 
 
 def schema_of(layout: Layout) -> pa.Schema:
