@@ -42,19 +42,28 @@ def rows(decoder, payloads: list[bytes]) -> tuple[list, list]:
 
 # --- JSON ---------------------------------------------------------------------------------------------------------
 
-SCHEMA = parse_schema("id: int64\nname: string\nat: timestamp[us]\ntags: list<item: string>\npos: struct<x: double, y: double>")
+SCHEMA = parse_schema(
+    "id: int64\nname: string\nat: timestamp[us]\ntags: list<item: string>\npos: struct<x: double, y: double>"
+)
 
 
 def test_json_objects_are_rows():
     payloads = [
-        b'{"id": 1, "name": "J\xc3\xbcrgen", "at": "2012-01-31T12:00:00", "tags": ["a", "b"], "pos": {"x": 1, "y": 2.5}}',
+        b'{"id": 1, "name": "J\xc3\xbcrgen", "at": "2012-01-31T12:00:00",'
+        b' "tags": ["a", "b"], "pos": {"x": 1, "y": 2.5}}',
         b' {"name":"{\\"}\\n", "other": [1, {"x": null}]}\n',
         b"{}",
     ]
     found, reasons = rows(JsonDecoder(SCHEMA), payloads)
     nothing = dict.fromkeys(SCHEMA.names)
     assert found == [
-        {"id": 1, "name": "Jürgen", "at": datetime.datetime(2012, 1, 31, 12), "tags": ["a", "b"], "pos": {"x": 1, "y": 2.5}},
+        {
+            "id": 1,
+            "name": "Jürgen",
+            "at": datetime.datetime(2012, 1, 31, 12),
+            "tags": ["a", "b"],
+            "pos": {"x": 1, "y": 2.5},
+        },
         nothing | {"name": '{"}\n'},
         nothing,
     ]
@@ -70,7 +79,7 @@ NOT_JSON = [
     (b"[1]", "no JSON object, but a list"),
     (b"null", "no JSON object, but null"),
     (b'{"name": "\xff"}', "no JSON: 'utf-8'"),
-    (b'{"id": "seven"}', "field id is text, not int64: \"seven\""),
+    (b'{"id": "seven"}', 'field id is text, not int64: "seven"'),
     (b'{"id": 1.5}', "field id is a fraction, not int64: 1.5"),
     (b'{"id": true}', "field id is true or false, not int64"),
     (b'{"id": 99999999999999999999}', "field id is a whole number, not int64: 99999999999999999999"),
@@ -94,7 +103,12 @@ def test_what_is_no_such_object_is_told_and_its_neighbours_decode(payload, reaso
 
 def test_pieces_of_objects_do_not_make_one_together():
     """Each pair is JSON if the line feed between payloads is taken for space."""
-    for pair in ([b'{"id":', b"1}"], [b'{"id": 1}{"id": 2}', b""], [b'{"tags": ["a"', b',"b"]}'], [b'{"name": "x}', b'{"}']):
+    for pair in (
+        [b'{"id":', b"1}"],
+        [b'{"id": 1}{"id": 2}', b""],
+        [b'{"tags": ["a"', b',"b"]}'],
+        [b'{"name": "x}', b'{"}'],
+    ):
         assert rows(JsonDecoder(SCHEMA), [b"{}", *pair, b"{}"])[0][1:3] == [None, None], pair
 
 
@@ -159,7 +173,12 @@ def test_schemas_as_text():
     assert parse_schema("# a comment\n\nid int32\nall list<string>") == pa.schema(
         [("id", pa.int32()), ("all", pa.list_(pa.string()))]
     )
-    for text, said in (("a: strin", "line 1 .*'strin' is no type"), ("a\n", "line 1"), ("", "has no columns"), ("a: map<int8>", "no type")):
+    for text, said in (
+        ("a: strin", "line 1 .*'strin' is no type"),
+        ("a\n", "line 1"),
+        ("", "has no columns"),
+        ("a: map<int8>", "no type"),
+    ):
         with pytest.raises(ValueError, match=said):
             parse_schema(text)
     with pytest.raises(ValueError, match="column a: JSON has no date32"):
@@ -222,7 +241,10 @@ def test_bytes_that_are_no_such_record():
         ("{", "Expecting property name"),
         ('{"type": "record", "name": "A", "fields": [{"name": "f"}]}', "none: KeyError"),
         ('"string"', "it is no record"),
-        ('{"type": "record", "name": "A", "fields": [{"name": "f", "type": ["int", "string"]}]}', "f is a union of several"),
+        (
+            '{"type": "record", "name": "A", "fields": [{"name": "f", "type": ["int", "string"]}]}',
+            "f is a union of several",
+        ),
         ('{"type": "record", "name": "A", "fields": [{"name": "f", "type": ["null", "A"]}]}', r"f holds itself \(A\)"),
         ('{"type": "record", "name": "A", "fields": [{"name": "f", "type": "B"}]}', "f is of an unknown type 'B'"),
     ],
@@ -288,7 +310,10 @@ def test_protobuf_messages_are_rows():
     at = datetime.datetime(2012, 1, 31, 12, microsecond=5, tzinfo=datetime.timezone.utc)
     empty = {"id": 0, "name": None, "kind": "OPEN", "at": None, "tags": [], "pos": None, "path": [], "counts": []}
     assert found == [
-        {"id": 7, "name": "", "kind": "CLOSE", "at": at, "tags": ["a", "b"], "pos": {"x": 1.5}, "path": [{"x": 2.5}], "counts": [("a", 1)]},
+        {
+            "id": 7, "name": "", "kind": "CLOSE", "at": at, "tags": ["a", "b"], "pos": {"x": 1.5},
+            "path": [{"x": 2.5}], "counts": [("a", 1)],
+        },
         empty,
         empty | {"kind": "9"},
     ]  # fmt: skip
@@ -333,7 +358,9 @@ def lengths_of_long_ones(values: pa.BinaryArray):
 
 
 def as_struct(values: pa.BinaryArray) -> pa.StructArray:
-    return pa.array([{"first": value[:1]} if value else None for value in values.to_pylist()], pa.struct([("first", pa.binary())]))
+    return pa.array(
+        [{"first": value[:1]} if value else None for value in values.to_pylist()], pa.struct([("first", pa.binary())])
+    )
 
 
 def test_functions():

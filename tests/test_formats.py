@@ -31,7 +31,7 @@ from kafka07c.errors import DecoderError, ManifestError, OutputFolderError, Unde
 from kafka07c.names import TopicPartition
 from kafka07c.ranges import Range, open_source
 from kafka07c.segments import Log
-from kafka07c.spark import files, ingest, writer
+from kafka07c.spark import ingest, writer
 from kafka07c.spark.decoders import FunctionDecoder, JsonDecoder, PrefixedDecoder, parse_schema
 from kafka07c.spark.formats import json_texts
 from kafka07c.spark.ingest import IngestReport
@@ -84,7 +84,11 @@ def click(number: int, **fields) -> bytes:
 
 
 def table(out: Path, format: str = "parquet") -> pa.Table:
-    return pyarrow.dataset.dataset(out, format=format).to_table().sort_by([("offset", "ascending"), ("index", "ascending")])
+    return (
+        pyarrow.dataset.dataset(out, format=format)
+        .to_table()
+        .sort_by([("offset", "ascending"), ("index", "ascending")])
+    )
 
 
 def manifests(out: Path) -> list[dict]:
@@ -125,7 +129,9 @@ def test_fail_ends_before_the_entry_and_keep_goes_on_there(tmp_path, place):
         [partition] = report.partitions
         assert report.corrupt and not report.incomplete
         assert isinstance(partition.failure, UndecodableError) and partition.end == partition.failure.offset == at
-        assert f"topic 'clicks', broker 0, partition 0, offset {at}: message {place % 2} of the entry here" in str(partition.failure)
+        assert f"topic 'clicks', broker 0, partition 0, offset {at}: message {place % 2} of the entry here" in str(
+            partition.failure
+        )
         assert partition.undecodable_messages == 1 and partition.corrupt_entries == 0
     before = [n for n in range(3 * place + 1 - place % 2)]
     assert (table(out)["id"].to_pylist() if before else []) == before
@@ -209,7 +215,10 @@ def test_folders_by_a_decoded_column(tmp_path, policy):
     append(tmp_path, plain(*(click(n, at=ats[n % 3]) for n in range(30)), b"bad"))
     out = tmp_path / "out"
     run(tmp_path, out, Layout(decoder=JSON, date_column="at", by_topic=True, on_undecodable=policy))
-    folders = {path.name: sum(pq.read_metadata(file).num_rows for file in path.iterdir()) for path in (out / "topic=clicks").iterdir()}
+    folders = {
+        path.name: sum(pq.read_metadata(file).num_rows for file in path.iterdir())
+        for path in (out / "topic=clicks").iterdir()
+    }
     none = 10 + (policy == "keep")
     assert folders == {"date=2012-01-31": 10, "date=2012-02-01": 10, "date=__HIVE_DEFAULT_PARTITION__": none}
 
@@ -221,7 +230,9 @@ def by_length(values: pa.Array) -> pa.Array:
 def test_folders_by_payloads_that_are_decoded_as_well(tmp_path):
     append(tmp_path, plain(click(1), click(2), click(30), b"bad"))
     run(tmp_path, tmp_path / "out", Layout(decoder=JSON, date=by_length, on_undecodable="keep"))
-    found = {path.parent.name: pq.read_table(path, partitioning=None) for path in (tmp_path / "out").glob("*/*.parquet")}
+    found = {
+        path.parent.name: pq.read_table(path, partitioning=None) for path in (tmp_path / "out").glob("*/*.parquet")
+    }
     sizes = [f"date={len(click(1))}", f"date={len(click(30))}", "date=3"]
     assert [found[name]["id"].to_pylist() for name in sizes] == [[1, 2], [30], [None]]
     assert found["date=3"].schema.names == [*OUR_COLUMNS, "id", "name", "at", "_raw", "_error"]
@@ -244,7 +255,10 @@ def test_what_does_not_go_together():
     for options, said in (
         ({"decoder": JsonDecoder(parse_schema("Topic: string"))}, "makes a column 'Topic', and there is one of ours"),
         ({"decoder": JsonDecoder(parse_schema("_raw: string"))}, "column '_raw'"),
-        ({"decoder": JsonDecoder(parse_schema("date: string")), "date_column": "date"}, "column 'date', and there is one"),
+        (
+            {"decoder": JsonDecoder(parse_schema("date: string")), "date_column": "date"},
+            "column 'date', and there is one",
+        ),
         ({"decoder": JSON, "date_column": "when"}, "makes no column 'when'"),
         ({"decoder": JSON, "date_column": "id"}, "column 'id' is int64: dates come from"),
         ({"date_column": "id"}, "needs a decoder"),
@@ -281,7 +295,14 @@ def test_an_output_keeps_its_format_and_the_types_of_its_columns(tmp_path):
 
 # --- formats ------------------------------------------------------------------------------------------------------
 
-PAYLOADS = [b"plain", b"", 'quote " comma, back\\slash\nline \u00fc \U0001f600'.encode(), b"\xff\x00bytes", b"tab\t\x01", b"null"]
+PAYLOADS = [
+    b"plain",
+    b"",
+    'quote " comma, back\\slash\nline \u00fc \U0001f600'.encode(),
+    b"\xff\x00bytes",
+    b"tab\t\x01",
+    b"null",
+]
 
 
 def read_arrow(data: bytes) -> list[bytes]:
@@ -324,7 +345,9 @@ def test_formats_hold_what_was_sent(tmp_path, to, compression):
 
 
 def test_lines_of_json(tmp_path):
-    decoder = JsonDecoder(parse_schema("id: int64\nok: bool\nx: double\nat: timestamp[us]\npos: struct<a: list<int64>>\nraw: binary"))
+    decoder = JsonDecoder(
+        parse_schema("id: int64\nok: bool\nx: double\nat: timestamp[us]\npos: struct<a: list<int64>>\nraw: binary")
+    )
     append(tmp_path, plain(
         b'{"id": 1, "ok": true, "x": 1.5, "at": "2012-01-31T12:00:00", "pos": {"a": [1, 2]}, "raw": "\\u0001"}', b"{}"
     ))  # fmt: skip
@@ -332,7 +355,14 @@ def test_lines_of_json(tmp_path):
     [path] = (tmp_path / "out").glob("*.jsonl")
     one, other = map(json.loads, path.read_text().splitlines())
     place = {"topic": "clicks", "broker": 0, "partition": 0, "offset": 0, "index": 0, "next_offset": one["next_offset"]}
-    assert one == place | {"id": 1, "ok": True, "x": 1.5, "at": "2012-01-31T12:00:00", "pos": {"a": [1, 2]}, "raw": "\x01"}
+    assert one == place | {
+        "id": 1,
+        "ok": True,
+        "x": 1.5,
+        "at": "2012-01-31T12:00:00",
+        "pos": {"a": [1, 2]},
+        "raw": "\x01",
+    }
     assert [other[name] for name in ("id", "ok", "x", "at", "pos", "raw")] == [None] * 6
 
 
@@ -558,7 +588,10 @@ def test_fail_is_exit_code_4_and_names_the_place(tmp_path, capsys):
     assert main(arguments) == 4
     printed = capsys.readouterr()
     at = len(plain(click(0)))
-    assert f"clicks 0-0 was read up to offset {at}: topic 'clicks', broker 0, partition 0, offset {at}: message 0" in printed.err
+    assert (
+        f"clicks 0-0 was read up to offset {at}: topic 'clicks', broker 0, partition 0, offset {at}: message 0"
+        in printed.err
+    )
     assert "field id is text" in printed.err and "stopped" in printed.out
     assert main([*arguments, "--on-undecodable", "keep", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["partitions"][0]["undecodable"] == 1

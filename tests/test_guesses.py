@@ -71,7 +71,9 @@ def expected(*sets: bytes) -> list[bytes]:
 
 def test_one_segment_of_a_live_broker_is_read_by_many(runs, tmp_path):
     dice = random.Random(3)
-    sets = [build_message_set([dice.randbytes(50) for _ in range(5)], "gzip" if n % 3 == 0 else "none") for n in range(400)]
+    sets = [
+        build_message_set([dice.randbytes(50) for _ in range(5)], "gzip" if n % 3 == 0 else "none") for n in range(400)
+    ]
     boundaries = written(tmp_path / "b0", *sets)
     report = taken(tmp_path / "b0", tmp_path / "out")
     [ranges] = runs
@@ -83,7 +85,11 @@ def test_one_segment_of_a_live_broker_is_read_by_many(runs, tmp_path):
 
 def test_payloads_that_hold_messages_lead_astray_and_nothing_is_lost_or_twice(runs, tmp_path):
     inner = build_message_set([b"not a message of this log"] * 2000)
-    sets = [build_message_set([b"%d" % n * 20 for n in range(500)]), build_message_set([inner]), build_message_set([b"end"])]
+    sets = [
+        build_message_set([b"%d" % n * 20 for n in range(500)]),
+        build_message_set([inner]),
+        build_message_set([b"end"]),
+    ]
     boundaries = written(tmp_path / "b0", *sets)
     report = taken(tmp_path / "b0", tmp_path / "out")
     first, second = runs

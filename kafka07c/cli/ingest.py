@@ -45,7 +45,10 @@ def add_parser(commands: Commands) -> None:
     add_source(parser, "--brokers")
     parser.add_argument("--topic", action="append", required=True, metavar="NAME", help="a topic; may be repeated")
     parser.add_argument(
-        "--out", required=True, metavar="DIR", help="the output folder: new, empty, or of earlier runs; or s3://…, gs://…"
+        "--out",
+        required=True,
+        metavar="DIR",
+        help="the output folder: new, empty, or of earlier runs; or s3://…, gs://…",
     )
     parser.add_argument(
         "--on-corrupt",
@@ -54,7 +57,10 @@ def add_parser(commands: Commands) -> None:
         help="a corrupt entry ends its partition (stop, the default; exit code 4), or is left out (skip)",
     )
     parser.add_argument(
-        "--to", default="parquet", metavar="FORMAT", help="parquet (default), arrow, csv, json, or kafka07: log segments"
+        "--to",
+        default="parquet",
+        metavar="FORMAT",
+        help="parquet (default), arrow, csv, json, or kafka07: log segments",
     )
     parser.add_argument(
         "--compression", metavar="CODEC", help="of Parquet snappy (default), zstd, lz4, gzip, none; others have fewer"
@@ -106,14 +112,16 @@ def _add_decoding(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--sample", type=_count, metavar="N", help="json without --schema: look at so many messages; default 1000"
     )
-    group.add_argument("--skip-bytes", type=_count, metavar="N", help="avro, protobuf: pass over a header of so many bytes")
+    group.add_argument(
+        "--skip-bytes", type=_count, metavar="N", help="avro, protobuf: pass over a header of so many bytes"
+    )
     group.add_argument("--column-prefix", metavar="TEXT", help="put this before the names of decoded columns")
     group.add_argument(
         "--on-undecodable",
         choices=("fail", "keep", "dead-letter"),
         default="fail",
-        help="a message that does not decode ends its partition (fail, the default; exit code 4), is a row with _raw and "
-        "_error (keep), or goes into a file of its own (dead-letter)",
+        help="a message that does not decode ends its partition (fail, the default; exit code 4), is a row with _raw "
+        "and _error (keep), or goes into a file of its own (dead-letter)",
     )
 
 

@@ -1,7 +1,7 @@
 """Payloads into columns: JSON, Avro, Protobuf, or a function of the user's own.
 
-A decoder has a ``schema``, the columns that it makes, and ``decode``, which takes an Arrow array of payloads (binary, no
-nulls) and gives a record batch of as many rows with that schema, and for each row why it could not be decoded: null
+A decoder has a ``schema``, the columns that it makes, and ``decode``, which takes an Arrow array of payloads (binary,
+no nulls) and gives a record batch of as many rows with that schema, and for each row why it could not be decoded: null
 where it could. What a row that could not be decoded has in the columns does not matter. Decoders pickle: each task has
 one.
 """
@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
@@ -66,7 +65,7 @@ def decoded(decoder: Decoder, values: pa.BinaryArray) -> Decoded:
         raise DecoderError(f"the decoder raised {type(error).__name__}: {_shortened(error)}") from error
     if columns.num_rows != len(values) or len(failed) != len(values):
         raise DecoderError(
-            f"the decoder was given {len(values)} payloads and gave {columns.num_rows} rows, {len(failed)} of them marked"
+            f"the decoder was given {len(values)} payloads and gave {columns.num_rows} rows, with {len(failed)} marks"
         )
     if not columns.schema.equals(decoder.schema):
         raise DecoderError(f"the decoder gave columns ({_listed(columns.schema)}), not ({_listed(decoder.schema)})")
@@ -125,7 +124,7 @@ class JsonDecoder:
         return (batches[0] if batches else self._nulls(1)).take(indices)
 
     def _halves(self, values: pa.BinaryArray, rows: list[int], reasons: list[str | None]) -> Iterator[pa.RecordBatch]:
-        """``values``, which are those of ``rows``; what only Arrow finds to be wrong is found by halves, and is a null."""
+        """``values``, which are those of ``rows``; what only Arrow finds to be wrong is found by halves: a null."""
         if not rows:
             return
         try:
@@ -171,7 +170,7 @@ class JsonDecoder:
 
 
 def _unfit(value: bytes, row: Any) -> str | None:
-    """Why a payload is no JSON object of these columns, as far as can be seen without Arrow; None if nothing is wrong."""
+    """Why a payload is no JSON object of these columns, as far as can be seen without Arrow; None: it may be one."""
     try:
         found = json.loads(value.decode())
     except (ValueError, RecursionError) as error:
@@ -221,7 +220,7 @@ def _wanted(kind: Any) -> tuple[type, ...]:
 def _check_json_type(name: str, kind: Any) -> None:
     if pa.types.is_map(kind) or pa.types.is_date(kind) or pa.types.is_time(kind) or pa.types.is_duration(kind):
         raise ValueError(
-            f"column {name}: JSON has no {kind}; take string or timestamp[us] (text as in ISO 8601), or a decoder of your own"
+            f"column {name}: JSON has no {kind}; take string, or timestamp[us] for ISO 8601, or a decoder of your own"
         )
     for number in range(kind.num_fields):
         _check_json_type(name, kind.field(number).type)
@@ -298,7 +297,9 @@ def first_messages(source: Source, topics: Iterable[str], count: int) -> Iterato
     share = max(1, count // max(1, len(partitions)))
     for tp in partitions:
         wanted = Range(*tp, *source.bounds(tp))
-        payloads = (bytes(message.payload) for each in source.read(wanted, fetch_bytes=1 << 20) for message in each.good())
+        payloads = (
+            bytes(message.payload) for each in source.read(wanted, fetch_bytes=1 << 20) for message in each.good()
+        )
         yield from itertools.islice(payloads, share)
 
 
@@ -434,7 +435,7 @@ _AVRO_LOGICAL = {
 
 
 def _avro_type(schema: Any, names: dict[str, Any], path: str, inside: tuple[str, ...]) -> Any:
-    """The Arrow type of an Avro schema; ``names``: the named ones so far, ``inside``: those that are being looked at."""
+    """The Arrow type of an Avro schema; ``names``: the named ones so far, ``inside``: those that it is part of."""
     if isinstance(schema, list):
         others = [each for each in schema if each != "null"]
         if len(others) != 1:
@@ -457,7 +458,10 @@ def _avro_type(schema: Any, names: dict[str, Any], path: str, inside: tuple[str,
         return _AVRO_LOGICAL[kind, logical]
     if kind in ("record", "error"):
         fields = [
-            (each["name"], _avro_type(each["type"], names, f"{path}.{each['name']}".lstrip("."), (*inside, schema["name"])))
+            (
+                each["name"],
+                _avro_type(each["type"], names, f"{path}.{each['name']}".lstrip("."), (*inside, schema["name"])),
+            )
             for each in schema["fields"]
         ]
         return _named(schema, pa.struct(fields), names)
@@ -571,9 +575,11 @@ def _protobuf_field(field: Any, inside: tuple[str, ...]) -> _Field:
         key, value = field.message_type.fields_by_name["key"], field.message_type.fields_by_name["value"]
         kind, convert = _protobuf_value(value, inside)
         # reading an absent key of a message map would make it: items() does not
-        return name, pa.map_(_PROTOBUF_TYPES[key.type], kind), lambda message: [
-            (each, convert(found)) for each, found in getattr(message, name).items()
-        ]
+        return (
+            name,
+            pa.map_(_PROTOBUF_TYPES[key.type], kind),
+            lambda message: [(each, convert(found)) for each, found in getattr(message, name).items()],
+        )
     kind, convert = _protobuf_value(field, inside)
     if _is_repeated(field):
         return name, pa.list_(kind), lambda message: [convert(each) for each in getattr(message, name)]
@@ -611,9 +617,9 @@ def _protobuf_reader(fields: list[_Field]) -> Callable[[Any], dict[str, Any]]:
 
 
 class FunctionDecoder:
-    """A function of the user's: a BinaryArray in, a RecordBatch or StructArray out, which may come in a tuple with a mask
-    of the rows that did not decode (true), or with reasons (text, null where it did). A struct that is null did not
-    decode either. Its columns are those that it gives for no payloads at all.
+    """A function of the user's: a BinaryArray in, a RecordBatch or StructArray out, which may come in a tuple with a
+    mask of the rows that did not decode (true), or with reasons (text, null where it did). A struct that is null
+    did not decode either. Its columns are those that it gives for no payloads at all.
     """
 
     def __init__(self, function: Callable[[pa.BinaryArray], Any], name: str = "the decoder"):

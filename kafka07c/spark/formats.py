@@ -136,7 +136,9 @@ class JsonFile(_TextFile):
                 if other.null_count == len(other):
                     parts.append(named)
                 else:
-                    parts.append(pc.if_else(other.is_valid(), _member(opening, f"{name}_base64", json_texts(other)), named))
+                    parts.append(
+                        pc.if_else(other.is_valid(), _member(opening, f"{name}_base64", json_texts(other)), named)
+                    )
             else:
                 parts.append(_member(opening, name, json_texts(column)))
         lines = pc.binary_join_element_wise(*parts, "}\n", "")
@@ -164,7 +166,9 @@ def json_texts(column: pa.Array[Any]) -> pa.Array[Any]:
 
 def _quoted(texts: pa.StringArray) -> pa.StringArray:
     if pc.any(pc.match_substring_regex(texts, r"[\x00-\x1f]")).as_py():
-        return pa.array([None if text is None else json.dumps(text, ensure_ascii=False) for text in texts.to_pylist()], pa.string())
+        return pa.array(
+            [None if text is None else json.dumps(text, ensure_ascii=False) for text in texts.to_pylist()], pa.string()
+        )
     escaped = pc.replace_substring(pc.replace_substring(texts, "\\", "\\\\"), '"', '\\"')
     return pc.binary_join_element_wise('"', escaped, '"', "")
 

@@ -1,8 +1,8 @@
 """Cutting ranges of live brokers inside their segments, where entries seem to begin.
 
-Brokers tell where segments begin and no more. In between a look at the bytes finds a place where an entry seems to begin;
-it may be wrong, for a payload may itself hold valid messages. So a guess serves only here, where files count by the
-manifest alone: it counts once the task to its left, walking from a proved place, has met an entry that ends just there.
+Brokers tell where segments begin and no more. In between a look at the bytes finds a place where an entry seems to
+begin; it may be wrong, for a payload may itself hold valid messages. So a guess serves only here, where files count by
+the manifest alone: it counts once the task to its left, walking from a proved place, has met an entry that ends just there.
 Otherwise what was read around it is dropped, and read once more, unsplit.
 """
 
@@ -47,8 +47,8 @@ class Outcome(Protocol):
 
 
 def guess(source: Source, ranges: list[Range], wanted: int | None = None) -> tuple[list[Range], set[Range]]:
-    """``ranges`` cut further, so that there is work for ``wanted`` tasks (None: for all cores), and those pieces of them
-    that begin at a guess. Of sources whose ranges are cut by walking nothing is cut here.
+    """``ranges`` cut further, so that there is work for ``wanted`` tasks (None: for all cores), and those pieces
+    of them that begin at a guess. Of sources whose ranges are cut by walking nothing is cut here.
     """
     wanted = wanted or os.cpu_count() or 1
     if source.walks_cheaply or len(ranges) >= wanted:
@@ -78,7 +78,7 @@ def _places(source: Source, wanted: Range, parts: int) -> list[int]:
 
 
 def next_entry(data: bytes | memoryview) -> int | None:
-    """The first place in ``data`` from which on good entries follow one another, two at least; None if there is none."""
+    """The first place in ``data`` where two good entries follow one another; None if there is none."""
     view = np.frombuffer(data, np.uint8)
     if len(view) < _SHORTEST_ENTRY:
         return None
@@ -110,7 +110,7 @@ def unproved(ranges: list[Range], guessed: Collection[Range], outcomes: Mapping[
 
 
 def _holds(group: list[Range], outcomes: Mapping[Range, Outcome]) -> bool:
-    for left, right in zip(group, group[1:]):
+    for left, right in zip(group, group[1:], strict=False):
         landed = outcomes[left].lands_on
         if landed is None:
             return True  # it ends in there, for a reason of its own: what is behind it does not count

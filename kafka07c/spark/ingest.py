@@ -63,8 +63,8 @@ def ingest(
     spark: SparkSession | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> IngestReport:
-    """Reads ``topics`` of ``source`` up to the end that they have now, and commits them to ``out``: a folder, a URI such
-    as ``s3://bucket/path``, or ``(filesystem, path)`` with a file system of pyarrow's (see ``remote``).
+    """Reads ``topics`` of ``source`` up to the end that they have now, and commits them to ``out``: a folder, a URI
+    such as ``s3://bucket/path``, or ``(filesystem, path)`` with a file system of pyarrow's (see ``remote``).
 
     ``on_corrupt``: "stop" ends a partition before its first corrupt entry, "skip" leaves the entry out (of a damaged
     wrapper the messages before the first bad one are taken) and writes the range into the manifest. ``layout``: what

@@ -48,7 +48,7 @@ class Layout:
     many, and another begun.
 
     ``by_topic``: files lie in folders ``topic=NAME``. ``date``: makes a date32 or string column of a column of values
-    (binary; null: no date), and files lie in folders ``date=…`` of it; ``date_column`` names a decoded column instead.
+    (binary; null: no date), and files lie in folders ``date=…`` of it; ``date_column`` names a decoded one instead.
 
     ``to``: a format of FORMATS. ``decoder``: makes columns of payloads (see ``decoders``), which stand in the place of
     ``value``. ``on_undecodable``: a message that does not decode ends its partition before it ("fail"), or is a row
@@ -102,7 +102,9 @@ class Layout:
 
     def _check_segments(self) -> None:
         if self.decoder is not None or self.by_date or self.by_topic:
-            raise ValueError("kafka07 is the log byte for byte: no decoder, and no folders by topic or date, go with it")
+            raise ValueError(
+                "kafka07 is the log byte for byte: no decoder, and no folders by topic or date, go with it"
+            )
         if self.target_bytes > _LARGEST_SEGMENT:
             raise ValueError(f"a segment has {_LARGEST_SEGMENT} bytes at most, target_bytes is {self.target_bytes}")
 

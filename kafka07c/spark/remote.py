@@ -4,9 +4,9 @@ There, nothing is renamed and nothing locked. Files get their final names at onc
 (a random token is part of it), and only those count that a manifest names: see `files_of`. The manifest is written
 under its number and is the commit. Opening the output removes files of ours that no manifest names.
 
-**One writer at a time** is the user's business where the file system has nothing to see to it. What there is: a manifest
-is created only if its number is free, in one step on HDFS (a rename that does not replace) and on local disks (a hard
-link), and with a look before and after elsewhere, which two writers in the same moment can get past; and a commit first
+**One writer at a time** is the user's business where the file system has nothing to see to it. What there is: a
+manifest is created only if its number is free, in one step on HDFS (a rename that does not replace) and on local disks (a
+hard link), and with a look before and after elsewhere, which two writers in the same moment can get past; and a commit first
 looks whether its files are still there, for another writer's opening would have removed them. Either ends in a
 ManifestError and not in rows that are there twice.
 """
@@ -208,7 +208,7 @@ class RemoteOutput(Ledger):
         for info in self._filesystem.get_file_info(list(expected)) if expected else ():
             if not info.is_file or info.size != expected[info.path]:
                 raise ManifestError(
-                    f"{info.path} was written by this run, and is gone or altered: has another writer opened {self.path}?"
+                    f"{info.path}, of this run, is gone or altered: has another writer opened {self.path}?"
                 )
 
     def _publish(self, manifest: Manifest) -> None:

@@ -20,8 +20,8 @@ class PartitionReport:
     ``start`` .. ``end``: the offsets taken; ``bytes`` of them were read, damaged ranges left out; ``seconds``: the time
     of its tasks, added up; ``first_offset``, ``last_offset``: of the first and the last message (None: no message).
     ``corrupt``: the ranges skipped. ``undecodable``: messages that did not decode, rows as such or in files of
-    ``dead_letters``. ``failure``: why the run did not get to the end that it had set out for; a CorruptMessageError when
-    a corrupt entry stopped it, an UndecodableError when a message did that does not decode.
+    ``dead_letters``. ``failure``: why the run did not get to the end that it had set out for; a CorruptMessageError
+    when a corrupt entry stopped it, an UndecodableError when a message did that does not decode.
     """
 
     topic: str

@@ -1,6 +1,7 @@
 """One task of an ingest: a range of one partition becomes files, of Parquet usually. Runs in Spark's Python workers.
 
-The columns of messages that no decoder takes apart are those of the Spark source without the ones that 0.7 has nothing for (key, timestamp):
+The columns of messages that no decoder takes apart are those of the Spark source without the ones that 0.7 has nothing
+for (key, timestamp):
 ``topic string, broker int32, partition int32, offset int64, index int32, next_offset int64, value binary``.
 (topic, broker, partition, offset, index) names a message for ever; ``offset`` is where its stored entry begins.
 A decoder's columns stand in the place of ``value``.
