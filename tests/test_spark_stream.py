@@ -331,5 +331,7 @@ def test_two_queries_side_by_side(spark, tmp_path):
 
 def test_a_wrong_option_ends_in_a_line_that_says_so(spark, tmp_path):
     append(tmp_path / "logs", numbered(0, 4))
-    with pytest.raises(PySparkException, match="endingOffsets is for batch queries: a stream has no end"):
+    with pytest.raises(PySparkException, match="endingOffsets is for batch queries: a stream has no end") as raised:
         run(spark, tmp_path, options_of(tmp_path, endingOffsets="latest"))
+    told = str(raised.value)
+    assert told.count("Error: ") == 1 and "another exception" not in told and "\tat " not in told, told

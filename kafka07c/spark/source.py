@@ -21,7 +21,7 @@ from kafka07c.spark import options
 from kafka07c.spark.reader import Kafka07Reader, shortly
 from kafka07c.spark.sink import Kafka07StreamWriter, Kafka07Writer, check_columns
 from kafka07c.spark.sink_options import parse_write
-from kafka07c.spark.stream import Kafka07StreamReader
+from kafka07c.spark.stream import Kafka07StreamReader, RefusedStreamReader
 
 __all__ = ["SCHEMA", "Kafka07DataSource", "spark_schema"]
 
@@ -74,10 +74,12 @@ class Kafka07DataSource(DataSource):
         _check_schema(schema, wanted)
         return Kafka07Reader(wanted)
 
-    @shortly
-    def streamReader(self, schema: StructType) -> Kafka07StreamReader:  # noqa: N802 - Spark's name
-        wanted = options.parse(self.options, streaming=True)
-        _check_schema(schema, wanted)
+    def streamReader(self, schema: StructType) -> Kafka07StreamReader | RefusedStreamReader:  # noqa: N802 - Spark's name
+        try:
+            wanted = options.parse(self.options, streaming=True)
+            _check_schema(schema, wanted)
+        except options.OptionError as error:
+            return RefusedStreamReader(error)
         return Kafka07StreamReader(wanted)
 
     @shortly

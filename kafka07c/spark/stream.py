@@ -29,7 +29,7 @@ from kafka07c.spark.options import BROKER_PATIENCE, ReadOptions
 from kafka07c.spark.planning import check_named, partitions_of, split, starting_offset
 from kafka07c.spark.reader import read_task, shortly
 
-__all__ = ["Kafka07StreamReader", "offsets_from_json", "offsets_to_json"]
+__all__ = ["Kafka07StreamReader", "RefusedStreamReader", "offsets_from_json", "offsets_to_json"]
 
 _log = logging.getLogger(__name__)
 
@@ -221,6 +221,31 @@ class Kafka07StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start <= end:
             return Range(*tp, start, end)
         return Range(*tp, end, end)  # latestOffset has judged that loss
+
+
+class RefusedStreamReader(DataSourceStreamReader):
+    """Raises ``error`` when Spark asks for the first time.
+
+    Raised where the reader is made, Spark's runner stumbles over its own clean-up, and tells of that too.
+    """
+
+    def __init__(self, error: Exception):
+        self._error = error
+
+    @shortly
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        raise self._error
+
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        return self.initialOffset()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        raise self._error
 
 
 def _patiently(ask: Callable[[], _R], forget: Callable[[], None]) -> _R:
