@@ -1,4 +1,4 @@
-"""What the benchmarks of Spark stand on: rows of 139 bytes in the log of a broker, the broker as a process, and turns."""
+"""What the benchmarks of Spark stand on: rows of 139 bytes in a broker's log, the broker as a process, and turns."""
 
 from __future__ import annotations
 

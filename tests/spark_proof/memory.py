@@ -62,8 +62,8 @@ def watch_memory(zookeeper: ZooKeeper, batches: int, seed: int) -> Growth:
     """A driver with a stream to Parquet and an archive, fed batch by batch; it tells what it holds after each."""
     with BrokerStage(zookeeper, f"memory-{seed}", seed=seed, brokers=1, partitions=2) as stage:
         spec = {
-            "zookeeper": stage.zookeeper, "topic": "clicks", "folder": str(stage.folder), "kinds": ["parquet", "archive"],
-            "max_bytes": 1 << 30, "master": "local[2]", "last": False,
+            "zookeeper": stage.zookeeper, "topic": "clicks", "folder": str(stage.folder),
+            "kinds": ["parquet", "archive"], "max_bytes": 1 << 30, "master": "local[2]", "last": False,
         }  # fmt: skip
         path = stage.folder / "spec.json"
         path.write_text(json.dumps(spec))

@@ -16,7 +16,7 @@ from kafka07c.spark.manifest import STATE, Manifest, Output
 
 
 def parquet(folder: Path) -> Iterator[pa.Array]:
-    """Of Spark's Parquet sink: the files that its log of batches names; others are leftovers of tasks that were lost."""
+    """Of Spark's Parquet sink: the files that its log of batches names; others are left over from lost tasks."""
     for path in sorted(_named_files(folder / "_spark_metadata")):
         yield from _values(path)
 

@@ -1,4 +1,4 @@
-"""A stream under ``kill -9``: rows are sent in rounds, and in each round a process of the driver is killed while it reads.
+"""A stream under ``kill -9``: rows are sent in rounds, and in each of them a process of the driver is killed.
 
 The moments, and what is killed, come from the seed. When all rounds are over a last driver reads to the end, and what
 came out is held against what was sent.
@@ -40,6 +40,9 @@ _EARLY_PART = 0.3
 #: seconds for a driver to start, and to end or read to its end
 _STARTING, _ENDING = 180.0, 1800.0
 
+#: drivers that may give up one after the other
+_STARTS = 3
+
 #: seconds for which a broker is away; connecting is tried for five of them by itself
 _AWAY = (6.0, 15.0)
 
@@ -73,7 +76,7 @@ class Outcome:
 
 @dataclass
 class Run:
-    """``rows`` through queries of ``kinds``, side by side, with a kill of each of ``kills``: "java", "worker" or "broker".
+    """``rows`` through queries of ``kinds`` side by side, with so many ``kills``, each "java", "worker" or "broker".
 
     A broker comes back after some seconds, and the driver is to live through it.
     """
@@ -85,6 +88,8 @@ class Run:
     max_bytes: int
     killed: list[Killed] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
+    #: drivers that ended by themselves
+    gave_up: int = 0
     seconds: float = 0.0
 
     @property
@@ -148,12 +153,9 @@ class Run:
         return self._stage.start("driver", command, stdout=subprocess.PIPE, bufsize=0)
 
     def _run_and_kill(self, what: str) -> None:
-        driver = self._start_driver(last=False)
+        early = what != "broker" and self._random.random() < _EARLY_PART
+        driver = self._started("begun" if early else "ended")
         try:
-            early = what != "broker" and self._random.random() < _EARLY_PART
-            self._wait_for(driver, "begun")
-            if not early:
-                self._wait_for(driver, "ended")
             pause = self._random.uniform(*(_EARLY if early else _WINDOW))
             time.sleep(pause)
             under_way = self._batches_under_way()
@@ -186,10 +188,26 @@ class Run:
                 raise StageError(f"no batch has ended since a broker came back:\n{self._stage.told('driver')}")
             time.sleep(0.1)
 
-    def _wait_for(self, driver: subprocess.Popen, said: str) -> None:
-        ready, _, _ = select.select([driver.stdout], [], [], _STARTING)
-        if not ready or driver.stdout.readline() != f"{said}\n".encode():
-            raise StageError(f"the driver's first batches have not {said}:\n{self._stage.told('driver')}")
+    def _started(self, said: str) -> subprocess.Popen:
+        """A driver whose first batches have "begun", or "ended".
+
+        On a machine that is busy Spark gives up on a Python that is slow to start: then there is another driver.
+        """
+        for _ in range(_STARTS):
+            driver = self._start_driver(last=False)
+            if self._has_said(driver, said):
+                return driver
+            self._end(driver)
+            self.gave_up += 1
+            note("a driver gave up before it had begun")
+        raise StageError(f"{_STARTS} drivers gave up, the last with:\n{self._stage.told('driver')}")
+
+    def _has_said(self, driver: subprocess.Popen, wanted: str) -> bool:
+        while True:
+            ready, _, _ = select.select([driver.stdout], [], [], _STARTING)
+            line = driver.stdout.readline().decode().strip() if ready else ""
+            if line in ("", wanted):
+                return bool(line)
 
     def _worker(self, pid: int) -> processes.Process | None:
         """One of them, as soon as there is one."""
@@ -217,12 +235,16 @@ class Run:
         return True
 
     def _run_to_the_end(self) -> None:
-        driver = self._start_driver(last=True)
-        try:
-            if not self._wait_for_end(driver, _ENDING) or driver.returncode:
-                raise StageError(f"the last driver did not read to the end:\n{self._stage.told('driver')}")
-        finally:
-            self._end(driver)
+        for _ in range(_STARTS):
+            driver = self._start_driver(last=True)
+            try:
+                if self._wait_for_end(driver, _ENDING) and not driver.returncode:
+                    return
+            finally:
+                self._end(driver)
+            self.gave_up += 1
+            note("a driver gave up")
+        raise StageError(f"no driver read to the end:\n{self._stage.told('driver')}")
 
     # what came of it
 
@@ -233,7 +255,8 @@ class Run:
 
     def _batches_under_way(self) -> list[str]:
         """The kinds of those queries that have begun a batch and not ended it."""
-        return [kind for kind in self.kinds if _last(self._state(kind) / "offsets") > _last(self._state(kind) / "commits")]
+        states = {kind: self._state(kind) for kind in self.kinds}
+        return [kind for kind, state in states.items() if _last(state / "offsets") > _last(state / "commits")]
 
     def _judge(self, kind: str) -> Outcome:
         return Outcome(kind, tally_sent(self.rows), tally(self._columns(kind), self.rows))

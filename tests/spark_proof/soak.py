@@ -21,7 +21,7 @@ from spark_proof.scenario import Outcome, Run, drawn_kills
 
 _COLUMNS = (
     "rows", "found", "distinct", "repeats", "foreign", "digest", "java killed", "worker killed", "broker killed",
-    "in a batch", "seconds", "right",
+    "gave up", "in a batch", "seconds", "right",
 )  # fmt: skip
 
 _KINDS = ("parquet", "archive", "topic")
@@ -67,7 +67,8 @@ def _figures(run: Run, outcome: Outcome) -> dict[str, Any]:
         "rows": run.rows, "found": found.rows, "distinct": found.distinct, "repeats": found.repeats,
         "foreign": found.foreign, "digest": "same" if shown == outcome.sent.digest else "OTHER",
         "java killed": kinds.count("java"), "worker killed": kinds.count("worker"),
-        "broker killed": kinds.count("broker"), "in a batch": sum(outcome.kind in each.under_way for each in run.killed),
+        "broker killed": kinds.count("broker"), "gave up": run.gave_up,
+        "in a batch": sum(outcome.kind in each.under_way for each in run.killed),
         "seconds": round(run.seconds), "right": "yes" if outcome.ok else "NO",
     }  # fmt: skip
 
