@@ -232,6 +232,15 @@ class Commits:
             if time.monotonic() >= due:
                 due = time.monotonic() + self._config.autocommit_interval
 
+    def write_resets_quietly(self) -> None:
+        """Write what :meth:`on_reset` was told and nobody has written yet; what fails is logged. Before the end: who
+        comes next would begin at the log's end as it is then, and leave out what came between."""
+        try:
+            if self._config.group is not None:
+                self._write_resets()
+        except KafkaError as error:
+            self._log.warning("%s", error)
+
     def _write_resets(self) -> None:
         with self._writing:
             with self._holdings.lock:

@@ -158,6 +158,7 @@ class Reader:
         """
         if self.closed:
             return
+        self.commits.write_resets_quietly()
         if commit:
             self.commits.commit_quietly(handed(of), by_hand=True)
         else:
