@@ -123,6 +123,7 @@ class Row:
     other: str
     rate: bool
     limits: Limits
+    wall: bool = False  # by the clock on the wall, not by CPU time
 
     def limit(self, size: str) -> float | None:
         return self.limits[list(SIZES).index(size)]
@@ -166,13 +167,14 @@ def ratios(suite: str, rows: Iterable[Row], size: str, costs: dict[tuple[str, st
             others = costs.get((row.other, kernel)) or costs.get((row.other, ""))
             if not ours or not others:
                 continue
-            middle = statistics.median(ours.cpu), statistics.median(others.cpu)
+            mine, theirs = (ours.wall, others.wall) if row.wall else (ours.cpu, others.cpu)
+            middle = statistics.median(mine), statistics.median(theirs)
             ratio = row.ratio(*middle)
             met = row.met(ratio, size) if kernel in ("", best) else None  # the limits are for the best kernel
             found.append(
                 Ratio(
-                    suite, row.name, size, kernel, ratio, row.ratio(min(ours.cpu), min(others.cpu)), row.limit(size),
-                    row.rate, met, *middle, min(len(ours.cpu), len(others.cpu)),
+                    suite, row.name, size, kernel, ratio, row.ratio(min(mine), min(theirs)), row.limit(size),
+                    row.rate, met, *middle, min(len(mine), len(theirs)),
                 )
             )  # fmt: skip
     return found

@@ -48,9 +48,9 @@ ENCODE: tuple[Series, ...] = (
 NETWORK: tuple[Series, ...] = (
     ("network", "recv only", "", "recv only, CPU of both ends", _ROOF),
     ("network", "fetch", _BEST, "SimpleConsumer.fetch to columns, CPU of both ends", _OURS),
-    ("network", "live broker", _BEST, "SimpleConsumer from a live broker, CPU of the client", "#0b8f8c"),
+    ("live", "live broker", _BEST, "SimpleConsumer from a live broker, CPU of the client", "#0b8f8c"),
     ("consumer", "in a group", _BEST, "Consumer.batches() in a group, CPU of the client", _OURS_2),
-    ("network", "confluent-kafka", "", "confluent-kafka from a Kafka 4 broker, CPU of the client", _CONFLUENT),
+    ("live", "confluent-kafka", "", "confluent-kafka from a Kafka 4 broker, CPU of the client", _CONFLUENT),
 )
 LOST: tuple[Series, ...] = (
     ("codec", "one message", _BEST, "kafka07c, a set of one message to columns", _OURS),
