@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 
 from pyspark import SparkContext
@@ -56,7 +57,7 @@ def get_or_create(app: str, master: str | None, conf: Mapping[str, object]) -> S
 def _connected(url: str, app: str, settings: Mapping[str, str]) -> SparkSession:
     """A session with a Spark Connect server; Java, Python and the cluster are the server's business."""
     try:
-        import grpc_status  # noqa: F401 - what comes last of what Connect needs
+        import_module("grpc_status")  # what comes last of what Connect needs
     except ImportError:
         raise MissingExtraError(
             "grpcio is not installed, and Spark Connect needs it: pip install 'kafka07c[spark,connect]'"
