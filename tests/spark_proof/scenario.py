@@ -41,7 +41,7 @@ _EARLY_PART = 0.3
 _STARTING, _ENDING = 180.0, 1800.0
 
 #: drivers that may give up one after the other
-_STARTS = 3
+_STARTS = 20
 
 #: seconds for which a broker is away; connecting is tried for five of them by itself
 _AWAY = (6.0, 15.0)
