@@ -16,7 +16,7 @@ import matplotlib
 
 matplotlib.use("svg")
 from matplotlib import pyplot  # noqa: E402
-from matplotlib.ticker import FuncFormatter, NullLocator  # noqa: E402
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator  # noqa: E402
 
 from bench.measuring import SIZES  # noqa: E402
 
@@ -68,11 +68,12 @@ SHARES = (
 
 def caption(run: Run) -> str:
     about = run["machine"]
-    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+    # what the build itself names is not said twice
+    versions = ", ".join(f"{name} {each}" for name, each in about["versions"].items() if name not in about["build"])
     return (
         f"{about['cpu']}, {about['cores']} cores shared with others, load {about['load']} to {about['load after']}; "
         f"CPU time of one core, medians of interleaved repeats, sets of 1 MB. "
-        f"Python {about['python']}, {about['build']}; {versions}."
+        f"{about['build']}; {versions}."
     )
 
 
@@ -124,6 +125,10 @@ def _draw(run: Run, lines: list[tuple[str, str, list[int], list[float]]], title:
     axes.xaxis.set_major_formatter(FuncFormatter(_size_name))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(_rate_name if unit != "%" else lambda share, _: f"{share:g} %"))
+    everything = [value for _, _, _, values in lines for value in values]
+    if max(everything) < 30 * min(everything):  # too few powers of ten to read a rate by
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_minor_locator(NullLocator())
     if unit == "%":
         axes.set_yticks([10, 20, 50, 100, 200, 300])
         axes.yaxis.set_minor_locator(NullLocator())
@@ -134,7 +139,7 @@ def _draw(run: Run, lines: list[tuple[str, str, list[int], list[float]]], title:
     axes.grid(True, which="major", color="#dddddd", linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8)
-    figure.text(0.01, 0.0, "\n".join(textwrap.wrap(caption(run), 150)), fontsize=6.5, color="#555555", va="top")
+    figure.text(0.01, 0.0, "\n".join(textwrap.wrap(caption(run), 175)), fontsize=6.5, color="#555555", va="top")
     figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
     pyplot.close(figure)
 
