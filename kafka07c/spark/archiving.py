@@ -314,7 +314,7 @@ class _Batches:
         """Reads what is not there yet, and commits what of it fits; why the rest does not."""
         began = time.monotonic()
         try:
-            plans = [plan for each in wanted if (plan := self._plan(each)) is not None]
+            plans = self._plans(wanted)
         except (BrokerConnectionError, ZooKeeperError) as error:  # such as a broker that is being started again
             self._source.close()  # its address is looked up anew
             return [error]
@@ -336,7 +336,17 @@ class _Batches:
             return None
         return sum(max(0, end - self._output.positions[tp].end) for tp, end in ends.items())
 
+    def _plans(self, wanted: list[Range]) -> list[ingest.Plan]:
+        plans = {each.tp: plan for each in wanted if (plan := self._plan(each)) is not None}
+        whole = [piece for plan in plans.values() for piece in plan.ranges]
+        for plan in plans.values():
+            plan.ranges = []
+        for piece in split(self._source, whole):  # all at once: a question to a broker for each would take long
+            plans[piece.tp].ranges.append(piece)
+        return list(plans.values())
+
     def _plan(self, wanted: Range) -> ingest.Plan | None:
+        """All that is wanted of a partition, in one piece; None where it is there already."""
         position = self._output.positions.get(wanted.tp)
         start = wanted.start if position is None else position.end
         if position is not None and wanted.tp not in self._checked:
@@ -345,4 +355,4 @@ class _Batches:
         if position is not None and wanted.end <= start:
             return None
         report = PartitionReport(*wanted.tp, start=start, end=start)
-        return ingest.Plan(report, split(self._source, [Range(*wanted.tp, start, max(start, wanted.end))]))
+        return ingest.Plan(report, [Range(*wanted.tp, start, max(start, wanted.end))])
