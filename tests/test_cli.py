@@ -30,7 +30,7 @@ def test_every_error_class_has_its_exit_code():
     expected = {
         "BrokerConnectionError": 3, "BrokerTimeoutError": 3, "ZooKeeperError": 3, "BrokerIdInUseError": 3,
         "CorruptMessageError": 4, "InvalidTopicError": 2, "UnknownTopicError": 2, "MissingExtraError": 2,
-        "OutputFolderError": 2,
+        "OutputFolderError": 2, "UndecodableError": 4,
     }  # fmt: skip
     for name in errors.__all__:
         cls = getattr(errors, name)

